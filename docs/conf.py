@@ -15,6 +15,7 @@ import itertools
 import pathlib
 import re
 import sys
+import textwrap
 
 import imagesize
 import nbformat
@@ -324,7 +325,38 @@ _BLOCK = re.compile(r"(?s)(?<=<pre><span></span>).*(?=</pre>)")
 def _lines(block: re.Match) -> str:
   word, line = (rf'<span class="{x}">\g<0></span>' for x in ("word", "line"))
   words = re.sub(r"(?m)\S+(?: \\$)?", word, block[0])
+  words = re.sub(r"(?<=,)(?=\d)", "<wbr>", words)  # In lists of values.
   return re.sub(r"(?m)^.*\n", line, words)
+
+
+# Where long code in a text may go on in the next line.
+_BREAK = re.compile(r"(?<=[(/])(?=\w)|(?<=\w[.=])(?=[a-zA-Z_])|(?<=,)")
+
+
+def _code(page, node) -> None:
+  """Code in a text, which breaks at signs rather than in a name."""
+  HTML5Translator.visit_literal(page, node)
+  node["first"] = len(page.body)
+
+
+def _code_end(page, node) -> None:
+  if "name" not in node["classes"]:
+    for i in range(node["first"], len(page.body)):
+      page.body[i] = _WORD.sub(_parts, page.body[i])
+  HTML5Translator.depart_literal(page, node)
+
+
+_WORD = re.compile(r'(?<=<span class="pre">)[^<]+')
+
+
+def _parts(word: re.Match) -> str:
+  """The parts of a long word of code; those that are long may be broken."""
+  if len(word[0]) <= 24:
+    return word[0]
+  return "<wbr>".join(
+    part if len(part) <= 32 else f'<span class="long">{part}</span>'
+    for part in _BREAK.split(word[0])
+  )
 
 
 # Pixels of the text of pictures: at least, if a phone then shows the picture
@@ -366,10 +398,10 @@ def _image(page, node) -> None:
     page.body[-1] = page.body[-1].replace("width: 100%;", node["limits"])
 
 
-def _without_end(app, tree) -> None:
-  """Code that is included ends with its last line, not with empty ones."""
+def _without_margins(app, tree) -> None:
+  """Included code has no indentation of all lines, and no empty ones last."""
   for block in tree.findall(nodes.literal_block):
-    text = block.astext().rstrip()
+    text = textwrap.dedent(block.astext()).rstrip()
     if block.rawsource == block.astext() != text:
       block.rawsource = text
       block[:] = [nodes.Text(text)]
@@ -405,6 +437,34 @@ def _marked(text: str) -> list[nodes.Node]:
   return [*parts, nodes.Text(text[end:])]
 
 
+def _held(children: list[nodes.Node]) -> list[nodes.Node]:
+  """Code stays on a line with a bracket before it and the signs after it."""
+  held = []
+  for node in children:
+    before = held[-1] if held else None
+    if _is_code(node) and isinstance(before, nodes.Text):
+      text, sign = re.fullmatch(r"(?s)(.*?)([(\[“]*)", before).groups()
+      if sign:
+        held[-1] = nodes.Text(text)
+        node = nodes.inline("", sign, node, classes=["held"])
+    elif _is_code(before) and isinstance(node, nodes.Text):
+      sign, text = re.fullmatch(r"(?s)([\]),.;:”]*)(.*)", node).groups()
+      if sign:
+        whole = [before, nodes.Text(sign)]
+        held[-1] = nodes.inline("", "", *whole, classes=["held"])
+        node = nodes.Text(text)
+    held.append(node)
+  return held
+
+
+def _is_code(node: nodes.Node) -> bool:
+  """Whether it is code, perhaps a link, perhaps with a bracket before it."""
+  if isinstance(node, nodes.reference) and len(node) == 1:
+    node = node[0]
+  is_held = isinstance(node, nodes.inline) and "held" in node["classes"]
+  return is_held or isinstance(node, nodes.literal)
+
+
 def _unbroken(app, tree, name) -> None:
   """Numbers stay with their units; short names and flags are marked so."""
   as_it_is = nodes.literal | nodes.math | nodes.FixedTextElement | nodes.raw
@@ -425,12 +485,27 @@ def _unbroken(app, tree, name) -> None:
         group = _marked(text)
       children += group
     parent.children = []
-    parent += children
+    parent += _held(children)
   for code in tree.findall(nodes.literal):
     text = code.astext()
     longest = 32 if text.startswith("--") else 28
     if len(text) <= longest and not re.search(r"\s", text):
       code["classes"].append("name")
+
+
+def _captions(app, tree, name) -> None:
+  """Marks what a paper's page says of a table or figure of the paper."""
+  for paragraph in tree.findall(nodes.paragraph):
+    caption = _CAPTION.match(paragraph.astext())
+    if caption and isinstance(paragraph[0], nodes.Text):
+      label, rest = caption[1], paragraph[0][caption.end(1) :]
+      paragraph["classes"].append("caption-of")
+      paragraph[:1] = [nodes.strong("", label), nodes.Text(rest)]
+
+
+_CAPTION = re.compile(
+  r"(?s)([A-Z][a-z]+(?:\s\d+\w?)?\.)\s(?:Paper:|Not in the paper).*Here:"
+)
 
 
 def _for_phones(app, tree, name) -> None:
@@ -535,12 +610,14 @@ def setup(app) -> None:
   app.connect("source-read", _read)
   image = (_image, HTML5Translator.depart_image)
   app.add_node(nodes.image, override=True, html=image)
+  app.add_node(nodes.literal, override=True, html=(_code, _code_end))
   code = (_commands, HTML5Translator.depart_literal_block)
   app.add_node(nodes.literal_block, override=True, html=code)
   # Before Sphinx looks for the files of pictures, and after it.
   app.connect("doctree-read", _for_both, priority=400)
-  app.connect("doctree-read", _without_end)
+  app.connect("doctree-read", _without_margins)
   app.connect("doctree-resolved", _enlargeable)
   app.connect("doctree-resolved", _unbroken)
+  app.connect("doctree-resolved", _captions)
   app.connect("doctree-resolved", _for_phones)
   app.connect("include-read", _include)

@@ -2,9 +2,10 @@
 // the page: they say that they scroll.
 function mark() {
   for (const wide of document.querySelectorAll(
-    "table.scrolled, .bd-article a.internal > img, .formula > *, .cell_output .output > *"
+    "table.scrolled, .bd-article a.internal > img, .formula > *, .cell_output .output > *, .cell_output table"
   )) {
-    const box = wide.parentElement;
+    // A table of a notebook scrolls by itself, below its title.
+    const box = wide.matches(".cell_output table") ? wide : wide.parentElement;
     box.classList.toggle("broad", box.scrollWidth > box.clientWidth + 1);
   }
 }
