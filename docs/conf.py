@@ -49,7 +49,7 @@ extensions = [
   "myst_nb",
 ]
 exclude_patterns = [
-  "_build", "_extra", "jupyter_execute", "**.ipynb_checkpoints",
+  "_build", "_extra", "_sample", "jupyter_execute", "**.ipynb_checkpoints",
 ]  # fmt: skip
 nb_code_prompt_show = "Show the preparations"  # Of hidden cells.
 default_role = "literal"
@@ -78,7 +78,7 @@ html_math_renderer = "mathml"  # Browsers draw it; no script is loaded.
 html_theme = "sphinx_book_theme"
 html_title = "fedjax_opt"
 html_static_path = ["_static"]
-html_extra_path = ["_extra"]
+html_extra_path = ["_extra", "_sample"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_show_sphinx = False
