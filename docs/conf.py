@@ -78,6 +78,7 @@ html_math_renderer = "mathml"  # Browsers draw it; no script is loaded.
 html_theme = "sphinx_book_theme"
 html_title = "fedjax_opt"
 html_static_path = ["_static"]
+# The second has what the README's command wrote, but for the folders of runs.
 html_extra_path = ["_extra", "_sample"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
@@ -479,9 +480,8 @@ def _unbroken(app, tree, name) -> None:
       if is_text:
         text = _SPACES.sub("\u00a0", "".join(group))
         if children and children[-1].astext().startswith("--"):
-          text = re.sub(
-            r"^ (?=[\w.]+(?:,|$))", "\u00a0", text
-          )  # A flag's value.
+          # A flag's value.
+          text = re.sub(r"^ (?=[\w.]+(?:,|$))", "\u00a0", text)
         group = _marked(text)
       children += group
     parent.children = []

@@ -69,7 +69,7 @@ def uniform() -> Sampler:
 
 @fields.checked(weights=fields.array("[M]", interval="[0, inf)"))
 def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
-  r"""Drawn with given probabilities and with replacement; means stay unbiased.
+  r"""Drawn with given probabilities and with replacement.
 
   Client i is drawn with :math:`p_i`, C times. Its weight in means is divided by
   :math:`C p_i`, so the expectation of the weighted sum is the mean over the
@@ -305,7 +305,7 @@ SAMPLERS: dict[str, Choice] = {
   "weighted": Choice(
     weighted,
     "with replacement, clients with more examples more often; means stay "
-    "unbiased",
+    "unbiased if none drops out",
   ),
   "poisson": Choice(
     poisson,

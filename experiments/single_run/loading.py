@@ -83,17 +83,20 @@ def load(spec: Spec) -> Loaded:
   datasets = [*clients.values(), *tests.examples()]
   digests = digest.of_data(datasets, task.validation, task.test)
   if spec.pretrained:
-    digests["pretrained"] = _of_start(user_path(spec.pretrained))
+    digests["pretrained"] = _of_encoder(user_path(spec.pretrained))
   if population:
     fraction = spec.task.static.get("test_fraction")
     clients_on_disk.check_population(population, task, fraction, digests)
   return Loaded(task, clients, tests, digests)
 
 
-def _of_start(folder: pathlib.Path) -> str:
-  """The digest of a pretrained encoder, which a name alone does not tell."""
-  names = (pretrained.CONFIG, pretrained.WEIGHTS)
-  files = {name: np.fromfile(folder / name, np.uint8) for name in names}
+# The files of a pretrained encoder, which a name alone does not tell.
+_OF_ENCODER = (pretrained.CONFIG, pretrained.WEIGHTS)
+
+
+def _of_encoder(folder: pathlib.Path) -> str:
+  """The digest of a pretrained encoder."""
+  files = {name: np.fromfile(folder / name, np.uint8) for name in _OF_ENCODER}
   return digest.of_arrays(files)
 
 
@@ -130,12 +133,9 @@ def _of_data(spec: Spec) -> list[Any]:
   extras = ("validation_fraction", "validation_seed", "eval_every", "seed")
   values = [getattr(spec, n) for n in (*filter(is_of_data, FLAGS), *extras)]
   folder = spec.population_dir
-  start = spec.pretrained
-  files = [
-    spec.data_file,
-    folder and f"{folder}/{INDEX}",
-    start and f"{start}/{pretrained.WEIGHTS}",
-  ]
+  files = [spec.data_file, folder and f"{folder}/{INDEX}"]
+  if spec.pretrained:
+    files += [f"{spec.pretrained}/{name}" for name in _OF_ENCODER]
   paths = [os.path.expanduser(file) for file in files if file]
   stats = [os.stat(file) for file in paths if os.path.exists(file)]
   states = [(stat.st_size, stat.st_mtime_ns) for stat in stats]

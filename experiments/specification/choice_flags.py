@@ -211,15 +211,16 @@ class ChoiceFlag:
     registry = self.registry
     if is_list(name, lambda item: item in registry):
       raise ValueError(one_only(self.flag, name, self.is_condition))
-    others = [n for n, o in CHOICE_FLAGS.items() if name in o.registry]
-    if others and self.flag not in others:
-      raise ValueError(
-        f"{self.flag}={name!r}: is no {self.flag}; give --{others[0]}={name}"
-      )
+    if name in registry:
+      return registry[name]
+    for flag, other in CHOICE_FLAGS.items():
+      if name in other.registry:
+        raise ValueError(
+          f"{self.flag}={name!r}: is no {self.flag}; give --{flag}={name}"
+        )
     is_long = len(registry) > _MAX_LISTED
     listing = f"those that --list={self.flag}s shows" if is_long else None
     check_choice(self.flag, name, registry, listing)
-    return registry[name]
 
   def refuse(
     self,

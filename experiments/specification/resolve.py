@@ -466,10 +466,10 @@ def _check_cohort(spec: Spec, flag_values: FlagValues) -> None:
       f"aggregator={spec.aggregator.name!r}: algorithm {name} takes one "
       "client in each round; leave aggregator out"
     )
-  if spec.algorithm.name == "prox_skip" and spec.aggregator.name != "mean":
+  if choice.needs_plain_means and spec.aggregator.name != "mean":
     raise ValueError(
-      f"aggregator={spec.aggregator.name!r}: the corrections of prox_skip add "
-      "up to zero only by plain means; leave aggregator out"
+      f"aggregator={spec.aggregator.name!r}: the corrections of {name} add up "
+      "to zero only by plain means; leave aggregator out"
     )
   if choice.cohort != "sampled" and spec.sampler.name != "uniform":
     whom = "all clients" if choice.cohort == "all" else "the first client"
