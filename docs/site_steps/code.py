@@ -1,0 +1,73 @@
+"""Code in texts and in blocks: where its lines may break."""
+
+import re
+import textwrap
+
+from docutils import nodes
+from sphinx.writers.html5 import HTML5Translator
+
+
+def _commands(page, node) -> None:
+  """A block of code; a phone breaks long commands, between their words."""
+  try:
+    HTML5Translator.visit_literal_block(page, node)
+  except nodes.SkipNode:
+    if node.get("language") == "none":
+      page.body[-1] = _BLOCK.sub(_lines, page.body[-1])
+    raise
+
+
+_BLOCK = re.compile(r"(?s)(?<=<pre><span></span>).*(?=</pre>)")
+
+
+def _lines(block: re.Match) -> str:
+  word, line = (rf'<span class="{x}">\g<0></span>' for x in ("word", "line"))
+  words = re.sub(r"(?m)\S+(?: \\$)?", word, block[0])
+  words = re.sub(r"(?<=,)(?=\d)", "<wbr>", words)  # In lists of values.
+  return re.sub(r"(?m)^.*\n", line, words)
+
+
+# Where long code in a text may go on in the next line.
+_BREAK = re.compile(r"(?<=[(/])(?=\w)|(?<=\w[.=])(?=[a-zA-Z_])|(?<=,)")
+
+
+def _code(page, node) -> None:
+  """Code in a text, which breaks at signs rather than in a name."""
+  HTML5Translator.visit_literal(page, node)
+  node["first"] = len(page.body)
+
+
+def _code_end(page, node) -> None:
+  if "name" not in node["classes"]:
+    for i in range(node["first"], len(page.body)):
+      page.body[i] = _WORD.sub(_parts, page.body[i])
+  HTML5Translator.depart_literal(page, node)
+
+
+_WORD = re.compile(r'(?<=<span class="pre">)[^<]+')
+
+
+def _parts(word: re.Match) -> str:
+  """The parts of a long word of code; those that are long may be broken."""
+  if len(word[0]) <= 24:
+    return word[0]
+  return "<wbr>".join(
+    part if len(part) <= 32 else f'<span class="long">{part}</span>'
+    for part in _BREAK.split(word[0])
+  )
+
+
+def _without_margins(app, tree) -> None:
+  """Included code has no indentation of all lines, and no empty ones last."""
+  for block in tree.findall(nodes.literal_block):
+    text = textwrap.dedent(block.astext()).rstrip()
+    if block.rawsource == block.astext() != text:
+      block.rawsource = text
+      block[:] = [nodes.Text(text)]
+
+
+def setup(app) -> None:
+  app.add_node(nodes.literal, override=True, html=(_code, _code_end))
+  block = (_commands, HTML5Translator.depart_literal_block)
+  app.add_node(nodes.literal_block, override=True, html=block)
+  app.connect("doctree-read", _without_margins)

@@ -1,0 +1,72 @@
+"""Brings notebooks/*.ipynb to docs/notebooks, and fills their index."""
+
+import base64
+import hashlib
+import re
+
+import nbformat
+
+from site_steps import DOCS, ROOT
+from site_steps.links import links_of
+
+# The picture of a link to Colab, which another server has.
+_BADGE = re.compile(r"\[!\[Open In Colab\]\([^)]*\)\]")
+
+
+def _copy() -> dict[str, str]:
+  """Brings notebooks/*.ipynb to docs/notebooks, in place of older copies.
+
+  Beside each copy its first picture is written, for the index, and what phones
+  show of its pictures.
+
+  Returns:
+    {name without the suffix: its entry in the index}, in Markdown.
+  """
+  folder = DOCS / "notebooks"
+  for old in [*folder.glob("*.ipynb"), *folder.glob("*.png")]:
+    old.unlink()
+  entries = {}
+  for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    text = links_of(path.read_text(), path.parent)
+    # There are links from notebooks to pages: here they stand beside them.
+    text = text.replace("](../docs/", "](../")
+    text = _BADGE.sub("[Open in Colab]", text)
+    book = nbformat.reads(text, as_version=4)
+    cells = book.cells
+    # What installs the package, and the sizes, are one cell, which is folded.
+    _, install, sizes, *_ = cells
+    sizes.source = f"{install.source}\n\n{sizes.source}"
+    sizes.metadata["tags"] = ["hide-input"]
+    cells.remove(install)
+    nbformat.write(book, folder / path.name)
+    outputs = [o for cell in cells for o in cell.get("outputs", ())]
+    picture = next(o.data for o in outputs if "image/png" in o.get("data", {}))
+    image = base64.b64decode(picture["image/png"])
+    (folder / f"{path.stem}.png").write_bytes(image)
+    for output in outputs:
+      sizes = output.get("metadata", {}).get("image/png", {})
+      if phone := sizes.pop("phone", None):
+        # MyST-NB names a picture by its digest.
+        wide = base64.b64decode(output.data["image/png"])
+        names = [hashlib.sha256(wide).hexdigest()]
+        names += [path.stem] * (wide == image)
+        for name in names:
+          narrow = base64.b64decode(phone)
+          (folder / f"{name}_phone.png").write_bytes(narrow)
+    title, about, *_ = cells[0].source.split("\n\n")
+    entries[path.stem] = (
+      f"## [{title.removeprefix('# ')}]({path.name})\n\n{about}\n\n"
+      f"![A picture of this notebook]({path.stem}.png)\n"
+    )
+  return entries
+
+
+def setup(app) -> None:
+  entries = _copy()
+
+  def read(app, name, content) -> None:
+    if name == "notebooks/index" and entries:
+      contents = ["```{toctree}", ":hidden:", "", *entries, "```"]
+      content[0] += "\n".join(["", *entries.values(), *contents, ""])
+
+  app.connect("source-read", read)
