@@ -12,7 +12,8 @@ A part is between a comment that says what it shows and `<!-- end -->`:
   claim: DOMO is above            all claims whose text begins so
   -->
 
-It begins with what the paper ran and what ran here; claims come last.
+It begins with the verdicts on its claims, then says what the paper ran and what
+ran here.
 """
 
 import collections
@@ -30,8 +31,8 @@ from fedjax_opt.results.names import capitalized
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.report import formats
 
-# A cell of a table that is a verdict.
-_VERDICT = re.compile(rf"(?<=\| )\**({'|'.join(VERDICTS)})\**(?= \|)")
+# A verdict that begins an entry of a list, or is a cell of a table.
+_VERDICT = re.compile(rf"(?<=[-|] )\**({'|'.join(VERDICTS)})\**(?=:| \|)")
 _STATES = ("whole", "reduced", "replaced", "missing")
 # The most quantities of a claim that are written out: on the page of a paper,
 # and on that of an artefact.
@@ -110,8 +111,9 @@ class Page:
         chosen.append(_narrowed(chosen.pop(), kind, value))
       else:
         chosen += _blocks_named(result, kind, value)
-    parts = section_parts(result, chosen, "figures", _ON_PAGE)
-    return "\n\n".join([_about(result), *parts])
+    shown = _tables_and_pictures(result, chosen, "figures")
+    parts = [_verdicts_listed(result, chosen), _about(result), *shown]
+    return "\n\n".join(filter(None, parts))
 
   # The table of artefacts.
 
@@ -271,16 +273,9 @@ def markdown(result: ArtefactResult, pictures: str) -> str:
   """
   artefact = result.artefact
   parts = [f"{artefact.title}. Paper: {artefact.setting}."]
-  records = list(result.cell_records.values())
-  sentences = [captions.settings(records), captions.varied(records)]
-  sentences.append(captions.chosen(result))
-  if changes := captions.in_full(captions.reduction(result)):
-    sentences.append(f"Reduced: {'; '.join(changes)}.")
-  missing = len(result.cells) - len(records)
-  if missing:
-    sentences.append(f"{missing} of {len(result.cells)} cells have not run.")
-  parts.append(" ".join(filter(None, sentences)))
-  parts += section_parts(result, result.blocks, pictures)
+  parts.append(_verdicts_table(result))
+  parts += _tables_and_pictures(result, result.blocks, pictures)
+  parts.append("\n".join(f"- {fact}" for fact in _facts(result)))
   command = (
     f"`python -m experiments.reproduce --artefact={artefact.name} "
     f"--size={result.size}`"
@@ -289,21 +284,24 @@ def markdown(result: ArtefactResult, pictures: str) -> str:
   return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def section_parts(
-  result: ArtefactResult,
-  blocks: Sequence[Block],
-  pictures: str,
-  most: int = _OF_ARTEFACT,
-) -> list[str]:
-  """Tables and pictures in their order, then the verdicts.
+def _facts(result: ArtefactResult) -> list[str]:
+  """What ran: its flags, what was chosen, and how it differs."""
+  records = list(result.cell_records.values())
+  facts = [captions.settings(records), captions.varied(records)]
+  facts.append(captions.chosen(result))
+  if changes := captions.in_full(captions.reduction(result)):
+    facts.append(f"Reduced: {'; '.join(changes)}.")
+  missing = len(result.cells) - len(records)
+  if missing:
+    facts.append(f"{missing} of {len(result.cells)} cells have not run.")
+  return [fact for fact in facts if fact]
 
-  Args:
-    result: what ran.
-    blocks: tables, pictures and claims.
-    pictures: folder of its pictures, as links have it.
-    most: the most quantities of a claim that are written out.
-  """
-  parts, decided = [], _claims(blocks)
+
+def _tables_and_pictures(
+  result: ArtefactResult, blocks: Sequence[Block], pictures: str
+) -> list[str]:
+  """Tables and pictures in their order; links have the folder of pictures."""
+  parts = []
   for block in blocks:
     if isinstance(block, Picture):
       file = f"{pictures}/{result.artefact.own_name}_{block.name}.png"
@@ -311,20 +309,34 @@ def section_parts(
     elif isinstance(block, Table):
       table = formats.markdown_rows(block.columns, block.rows)
       parts.append(f"{block.title}:\n\n{table}" if block.title else table)
-  if decided:
-    parts.append(verdicts(decided, captions.stand_ins(result), most))
   return parts
 
 
-def verdicts(shown_claims: Sequence[Claim], stand_ins: str, most: int) -> str:
-  """The verdicts; the head names the task, if it is not the paper's."""
-  rows = []
-  for claim in shown_claims:
-    whose = " (our own test)" if claim.is_ours else ""
-    by = claim.because(most)
-    rows.append((claim.text + whose, f"**{claim.verdict}**", by))
+def _text_of(claim: Claim) -> str:
+  return claim.text + (" (our own test)" if claim.is_ours else "")
+
+
+def _verdicts_listed(result: ArtefactResult, blocks: Sequence[Block]) -> str:
+  """The verdicts as a list; it names the task, if it is not the paper's."""
+  stand_ins = captions.stand_ins(result)
+  entries = [
+    f"- **{claim.verdict}**: {_text_of(claim)}.<br>"
+    f"<sub>{claim.because(_ON_PAGE)}</sub>"
+    for claim in _claims(blocks)
+  ]
+  lead = [f"On {stand_ins}:\n"] if entries and stand_ins else []
+  return "\n".join([*lead, *entries])
+
+
+def _verdicts_table(result: ArtefactResult) -> str:
+  """The verdicts as a table; its head names the task, as a list does."""
+  stand_ins = captions.stand_ins(result)
+  rows = [
+    (_text_of(claim), f"**{claim.verdict}**", claim.because(_OF_ARTEFACT))
+    for claim in _claims(result.blocks)
+  ]
   head = f"claim, here on {stand_ins}" if stand_ins else "claim"
-  return formats.markdown_rows((head, "verdict", "by"), rows)
+  return formats.markdown_rows((head, "verdict", "by"), rows) if rows else ""
 
 
 def draw(result: ArtefactResult, folder: pathlib.Path) -> None:
