@@ -83,20 +83,20 @@ class Run(NamedTuple):
 
 # Name | title | preset | flags.
 _RUNS = """
-digits | Digits, MLP, Delta-SGD (no flags) | |
+digits | Digits, MLP, Δ-SGD (no flags) | |
 digits_sgd | Digits, MLP, SGD | | --client=sgd
-mnist_mlp | MNIST, MLP, Delta-SGD | delta_sgd/mnist | DELTA --task=mnist_mlp
-mnist_cnn | MNIST, CNN, Delta-SGD | delta_sgd/mnist | DELTA
+mnist_mlp | MNIST, MLP, Δ-SGD | delta_sgd/mnist | DELTA --task=mnist_mlp
+mnist_cnn | MNIST, CNN, Δ-SGD | delta_sgd/mnist | DELTA
 resnet18 | CIFAR-10, ResNet-18, SGD | delta_sgd/cifar10 | --client=sgd
-resnet18_delta | CIFAR-10, ResNet-18, Delta-SGD | delta_sgd/cifar10 | DELTA
-resnet50 | CIFAR-100, ResNet-50, Delta-SGD | delta_sgd/cifar100_resnet50 | DELTA
+resnet18_delta | CIFAR-10, ResNet-18, Δ-SGD | delta_sgd/cifar10 | DELTA
+resnet50 | CIFAR-100, ResNet-50, Δ-SGD | delta_sgd/cifar100_resnet50 | DELTA
 vgg16 | CIFAR-10, VGG-16, DOMO | domo/cifar10_vgg16 | --algorithm=domo
 resnet20 | SVHN, ResNet-20, DOMO | domo/svhn_resnet20 | --algorithm=domo
 bvr_mlp | CIFAR-10, MLP, BVR-L-SGD | bvr/cifar10 | --algorithm=bvr_l_sgd
 lasso | LASSO, FedDualAvg, 63 points | fco/lasso | --algorithm=fed_dual_avg
 low_rank | Low rank, FedDualAvg, grid | fco/low_rank | --algorithm=fed_dual_avg
-shakespeare | Shakespeare, LSTM, Delta-SGD | delta_sgd/shakespeare | DELTA TEXTS
-distilbert | AG News, DistilBERT, Delta-SGD | delta_sgd/text | DELTA TEXTS
+shakespeare | Shakespeare, LSTM, Δ-SGD | delta_sgd/shakespeare | DELTA TEXTS
+distilbert | AG News, DistilBERT, Δ-SGD | delta_sgd/text | DELTA TEXTS
 """
 
 

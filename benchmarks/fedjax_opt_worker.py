@@ -98,7 +98,7 @@ def client_data(workload: shared.Workload) -> fo.ClientData:
 
 
 def delta_sgd_by_hand(rate: float) -> optax.GradientTransformation:
-  """Delta-SGD with reused gradients: its formulas, and no guard or option."""
+  """Δ-SGD with reused gradients: its formulas, and no guard or option."""
 
   def init(params):
     zeros = [jnp.zeros(leaf.size) for leaf in jax.tree.leaves(params)]

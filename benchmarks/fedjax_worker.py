@@ -17,7 +17,7 @@ import shared
 
 
 def cnn(batch):
-  """The CNN of the Delta-SGD paper, with both of its dropouts."""
+  """The CNN of the Δ-SGD paper, with both of its dropouts."""
   max_pool = hk.MaxPool((1, 2, 2, 1), (1, 2, 2, 1), "VALID")
   x = hk.Conv2D(10, 5, padding="VALID")(batch["x"])
   x = jax.nn.relu(max_pool(x))

@@ -24,13 +24,13 @@ TURNS = 5  # Of each process; the median counts.
 BASELINES = ("FedJAX", "PyTorch, eager", "floor", "fedjax_opt")
 OURS = {
   "fedjax_opt": {},
-  "fedjax_opt, Delta-SGD, reused": {"rule": "delta_sgd_reused"},
-  "fedjax_opt, Delta-SGD": {"rule": "delta_sgd"},
+  "fedjax_opt, Δ-SGD, reused": {"rule": "delta_sgd_reused"},
+  "fedjax_opt, Δ-SGD": {"rule": "delta_sgd"},
   "fedjax_opt, AdamW": {"rule": "adamw"},
 }
 FLOORS = {
   "floor": {},
-  "floor, Delta-SGD, reused": {"rule": "delta_sgd_by_hand"},
+  "floor, Δ-SGD, reused": {"rule": "delta_sgd_by_hand"},
   "floor, AdamW": {"rule": "adamw"},
 }
 

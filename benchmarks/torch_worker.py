@@ -17,7 +17,7 @@ from torch import nn
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-# The CNN of the Delta-SGD paper, with both of its dropouts.
+# The CNN of the Δ-SGD paper, with both of its dropouts.
 CNN = lambda: nn.Sequential(
   nn.Conv2d(1, 10, 5), nn.MaxPool2d(2), nn.ReLU(),
   nn.Conv2d(10, 20, 5), nn.Dropout2d(0.5), nn.MaxPool2d(2), nn.ReLU(),

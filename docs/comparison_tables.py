@@ -25,7 +25,7 @@ from experiments.studies import records
 from fedjax_opt import plots
 from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.names import name_of
-from fedjax_opt.study.plots import panels
+from fedjax_opt.study.plots import frame
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import Entry, Row, Table
 from fedjax_opt.study.study import Study
@@ -243,11 +243,14 @@ def _costs(study: Study, verdicts: list[Verdict]) -> list[dict[str, str]]:
   return rows
 
 
-def draw() -> Any:
+def draw(is_narrow: bool = False) -> Any:
   """The figure: how far each method is below the best mean of a condition.
 
   It has the conditions by accuracy, and the methods that ran under all of them,
   ordered by their mean over these conditions.
+
+  Args:
+    is_narrow: whether it is for a phone.
   """
   board = published()
   studies = [s for s in board.studies.values() if is_fraction(s.metric)]
@@ -260,7 +263,8 @@ def draw() -> Any:
   below = np.nanmax([*points.values()], axis=0) - np.array([*points.values()])
   order = np.argsort(np.nan_to_num(below, nan=100).mean(1))
   methods = [[*points][i] for i in order]
-  with plots.figure(1, 1, (1.9, 3.1)) as (figure, axes):
+  scale, size = ((1.27, 2.8), 7.5) if is_narrow else ((2.32, 3.5), 9)
+  with plots.figure(1, 1, scale) as (figure, axes):
     ax = axes[0, 0]
     ax.imshow(below[order], cmap="Blues", vmax=10, aspect="auto")
     for row, method in enumerate(methods):
@@ -269,14 +273,17 @@ def draw() -> Any:
         is_near = verdict in (BEST, TIED)
         ax.text(
           column, row, "–" if np.isnan(value) else f"{value:.1f}",
-          ha="center", va="center", fontsize=7,
+          ha="center", va="center", fontsize=size,
           fontweight="bold" if is_near else "normal",
           color="white" if value > 6 else "black",
         )  # fmt: skip
     titles = [study.title for study in studies]
-    ax.set_xticks(range(len(titles)), titles, fontsize=7, rotation=90)
-    ax.set_yticks(range(len(methods)), methods, fontsize=7)
+    if not is_narrow:
+      titles = [title.replace(", ", "\n") for title in titles]
+    ax.set_xticks(range(len(titles)), titles, fontsize=size)
+    ax.set_yticks(range(len(methods)), methods, fontsize=size)
     ax.tick_params(length=0)
+    ax.tick_params(axis="x", rotation=90 * is_narrow)
     ax.xaxis.tick_top()
     ax.grid(visible=False)
   return figure
@@ -294,4 +301,5 @@ def write_browser_page(folder: pathlib.Path) -> None:
 if __name__ == "__main__":
   for each in PAGES:
     each.write_text(filled(each.read_text()))
-  panels.save(draw(), PICTURE)
+  frame.finish(draw(), PICTURE)
+  frame.finish(draw(is_narrow=True), PICTURE.with_stem("comparison_phone"))

@@ -14,7 +14,7 @@ Flags to begin with:
   --seed=N,...         Seeds; each runs every setting. Default: 0.
   --output_dir=FOLDER  A new folder for the results.
 
-With no flag: Delta-SGD on scikit-learn's digits, 100 clients, no download.
+With no flag: Δ-SGD on scikit-learn's digits, 100 clients, no download.
 
   python -m experiments.run
   python -m experiments.run --task=mnist_cnn --data_dir=~/tensorflow_datasets

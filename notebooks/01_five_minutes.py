@@ -264,7 +264,7 @@ fo.plots.sensitivity(
 #
 # - Put `fo.delta_sgd()` in place of `optax.sgd(learning_rate)`: it finds its
 #   own step sizes, so the grid needs no rates
-#   ([Delta-SGD](03_delta_sgd.ipynb)).
+#   ([Δ-SGD](03_delta_sgd.ipynb)).
 # - Give `fo.fed_avg` a `server=optax.adam(server_rate)` and tune both rates:
 #   `grid = {"learning_rate": rates, "server_rate": [0.001, 0.01, 0.1]}`.
 # - Write your own method, and check it ([Your own

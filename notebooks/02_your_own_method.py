@@ -392,7 +392,7 @@ study.plot("learning_curves")
 # - Check with `local_steps=10` or another model. Then put an error into the
 #   algorithm, and see how large the difference becomes.
 # - Give `fed_dyn` the rule `fo.delta_sgd()`, which has no rate to tune
-#   ([Delta-SGD](03_delta_sgd.ipynb)), or compare with intervals and bytes to a
+#   ([Δ-SGD](03_delta_sgd.ipynb)), or compare with intervals and bytes to a
 #   target ([A fair comparison](06_fair_comparison.ipynb)).
 #
 # The [documentation](https://fedjax-opt.github.io/fedjax_opt) lists everything

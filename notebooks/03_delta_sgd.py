@@ -12,10 +12,10 @@
 # ---
 
 # %% [markdown]
-# # Delta-SGD
+# # Δ-SGD
 #
-# With Delta-SGD clients find their step sizes by themselves. This notebook
-# shows how the step sizes adapt, and compares Delta-SGD with tuned SGD.
+# With Δ-SGD clients find their step sizes by themselves. This notebook
+# shows how the step sizes adapt, and compares Δ-SGD with tuned SGD.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/03_delta_sgd.ipynb)
 
@@ -140,7 +140,7 @@ options = dict(
 # %% [markdown]
 # ## How a step size is found
 #
-# Delta-SGD (Kim et al., ICLR 2024) is SGD whose step size is the smaller of two
+# Δ-SGD (Kim et al., ICLR 2024) is SGD whose step size is the smaller of two
 # numbers. If $x_k$ is the model of a client after $k$ local steps, and $g$ the
 # gradient on the current batch,
 #
@@ -237,9 +237,9 @@ figure
 # For each seed both methods get the same clients, cohorts, batches, rounds and
 # initial model. SGD is tuned for each alpha: it tries all its rates with three
 # seeds, and the rate with the best mean accuracy on the validation examples is
-# kept. Delta-SGD is not tuned. Then both run with five fresh seeds. The table
+# kept. Δ-SGD is not tuned. Then both run with five fresh seeds. The table
 # has their accuracy on the test examples, with 95 % intervals. Both take the
-# same number of steps; a step of Delta-SGD costs two gradients, a step of SGD
+# same number of steps; a step of Δ-SGD costs two gradients, a step of SGD
 # one. The cost of tuning is not counted.
 
 
@@ -251,7 +251,7 @@ def make_sgd(learning_rate):
 study = fo.compare(
   {
     "SGD, tuned": fo.Method(make_sgd, {"learning_rate": rates}),
-    "Delta-SGD": fo.Method(make_delta_sgd),
+    "Δ-SGD": fo.Method(make_delta_sgd),
   },
   init,
   clients,
@@ -261,7 +261,7 @@ study = fo.compare(
   report_seeds=report_seeds,
   validation=validation,
   test=test,
-  title="SGD with a tuned rate, and Delta-SGD",
+  title="SGD with a tuned rate, and Δ-SGD",
   **options,
 )
 study
@@ -279,12 +279,12 @@ intervals = {
   for method, of_alphas in finals.items()
 }
 tuning_runs = len(rates) * len(seeds) * len(alphas)
-print(f"runs that tuning took: SGD {tuning_runs}, Delta-SGD 0")
+print(f"runs that tuning took: SGD {tuning_runs}, Δ-SGD 0")
 for alpha, sgd, delta in zip(alphas, *finals.values(), strict=True):
   gap, low, high = 100 * np.array(fo.statistics.paired_difference(delta, sgd))
   verdict = "told apart" if low * high > 0 else "not told apart"
   print(
-    f"alpha {alpha:g}: Delta-SGD minus SGD {gap:+.1f} points of accuracy "
+    f"alpha {alpha:g}: Δ-SGD minus SGD {gap:+.1f} points of accuracy "
     f"({low:+.1f} to {high:+.1f}), {verdict}"
   )
 
@@ -343,8 +343,8 @@ for alpha in alphas:
   )
   last = outcome.history.metrics["test_accuracy"][:, -1]
   of_alpha.append(last.reshape(len(rates), len(report_seeds)))
-rows = np.stack([*np.swapaxes(of_alpha, 0, 1), finals["Delta-SGD"]])
-table = 100 * rows.mean(axis=-1)  # [rates and Delta-SGD, alphas]
+rows = np.stack([*np.swapaxes(of_alpha, 0, 1), finals["Δ-SGD"]])
+table = 100 * rows.mean(axis=-1)  # [rates and Δ-SGD, alphas]
 tuned = [rates.index(chosen[labels[alpha]]) for alpha in alphas]
 
 with fo.plots.figure(1, scale=(1.28, 1)) as (figure, axes):
@@ -360,7 +360,7 @@ with fo.plots.figure(1, scale=(1.28, 1)) as (figure, axes):
     box.set(fill=False, color="#D55E00", linewidth=2)
     panel.add_patch(box)
   panel.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
-  names = [*(f"SGD, rate {rate:g}" for rate in rates), "Delta-SGD"]
+  names = [*(f"SGD, rate {rate:g}" for rate in rates), "Δ-SGD"]
   panel.set_yticks(range(len(table)), names)
   panel.set_xlabel("α (clients differ more →)")
   panel.set_title("Test accuracy (%)")
@@ -385,14 +385,14 @@ for j, alpha in enumerate(alphas):
   below = int((table[:-1, j] < table[-1, j]).sum())
   best = table[tuned[j], j]
   print(
-    f"alpha {alpha:g}: Delta-SGD is above {below} of {len(rates)} rates;\n"
+    f"alpha {alpha:g}: Δ-SGD is above {below} of {len(rates)} rates;\n"
     f"  against the tuned one it has {table[-1, j] - best:+.1f} points, "
     f"and the worst rate {table[:-1, j].min() - best:+.1f}"
   )
 
 # %% [markdown]
 # An interval that includes 0 does not show a loss. On a CPU a borrowed rate
-# costs a point or less, and the worst rate more than 80. Delta-SGD has no rate,
+# costs a point or less, and the worst rate more than 80. Δ-SGD has no rate,
 # but it has $\eta_0$. A step size can shrink at once but grows only slowly, so
 # with few local steps a client does not get far above $\eta_0$.
 #

@@ -157,14 +157,14 @@ def clients(seed, alpha):
 # program. It chooses the rate with the best mean validation accuracy. This rate
 # then runs with fresh seeds: other partitions, cohorts and initial models. All
 # methods that are tuned must try the same number of settings, or the call is
-# refused. Delta-SGD finds its step sizes by itself, and has one setting.
+# refused. Δ-SGD finds its step sizes by itself, and has one setting.
 
 # %%
 grid = {"rate": sizes["rates"]}
 methods = {
   "FedAvg": fo.Method(lambda rate: fo.fed_avg(loss_fn, optax.sgd(rate)), grid),
   "SCAFFOLD": fo.Method(lambda rate: fo.scaffold(loss_fn, rate), grid),
-  "Delta-SGD": fo.Method(lambda: fo.fed_avg(loss_fn, fo.delta_sgd())),
+  "Δ-SGD": fo.Method(lambda: fo.fed_avg(loss_fn, fo.delta_sgd())),
 }
 conditions = [{"alpha": 1.0}, {"alpha": 0.1}]
 options = dict(cohort_size=10, batch_size=25, evaluate=evaluate, eval_every=2)
@@ -311,7 +311,7 @@ for name, values in finals.items():
 # The picture shows the best validation accuracy to expect if n settings are
 # drawn from the grid without repetition (`fo.statistics.expected_best`), over
 # the tuning seeds. A method whose curve is high at n = 1 needs little tuning.
-# Delta-SGD was not tuned: its line is its one setting, over the fresh seeds.
+# Δ-SGD was not tuned: its line is its one setting, over the fresh seeds.
 
 # %%
 chance = 1 / len(np.unique(train["y"]))  # For a setting that diverged.
@@ -482,7 +482,7 @@ print(
 # %% [markdown]
 # ## Try next
 #
-# - Give Delta-SGD a budget too: `fo.Method(lambda delta: fo.fed_avg(loss_fn,
+# - Give Δ-SGD a budget too: `fo.Method(lambda delta: fo.fed_avg(loss_fn,
 #   fo.delta_sgd(delta=delta)), {"delta": [...]})` with as many values as there
 #   are rates.
 # - Compare local work instead of heterogeneity: `clients` with a fixed `alpha`,

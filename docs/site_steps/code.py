@@ -7,24 +7,41 @@ from docutils import nodes
 from sphinx.writers.html5 import HTML5Translator
 
 
-def _commands(page, node) -> None:
-  """A block of code; a phone breaks long commands, between their words."""
+def _block(page, node) -> None:
+  """A block of code, whose long lines go on in the next line on a phone."""
   try:
     HTML5Translator.visit_literal_block(page, node)
   except nodes.SkipNode:
-    if node.get("language") == "none":
-      page.body[-1] = _BLOCK.sub(_lines, page.body[-1])
+    language = node.get("language") or ""
+    if language == "none":
+      page.body[-1] = _BLOCK.sub(_lines_of_commands, page.body[-1])
+    elif re.match("i?py", language):
+      page.body[-1] = _BLOCK.sub(_lines_of_python, page.body[-1])
     raise
 
 
 _BLOCK = re.compile(r"(?s)(?<=<pre><span></span>).*(?=</pre>)")
+_LINE = re.compile(r"(?m)^.*\n")
 
 
-def _lines(block: re.Match) -> str:
-  word, line = (rf'<span class="{x}">\g<0></span>' for x in ("word", "line"))
-  words = re.sub(r"(?m)\S+(?: \\$)?", word, block[0])
+def _lines_of_commands(block: re.Match) -> str:
+  """Commands break between their words."""
+  words = re.sub(
+    r"(?m)\S+(?: \\$)?", r'<span class="word">\g<0></span>', block[0]
+  )
   words = re.sub(r"(?<=,)(?=\d)", "<wbr>", words)  # In lists of values.
-  return re.sub(r"(?m)^.*\n", line, words)
+  return _LINE.sub(r'<span class="line">\g<0></span>', words)
+
+
+def _lines_of_python(block: re.Match) -> str:
+  """What is left of a line of Python begins four columns to its right."""
+
+  def line(match):
+    text = re.sub("<[^>]*>", "", match[0])
+    hang = len(text) - len(text.lstrip(" ")) + 4
+    return f'<span class="line" style="--hang: {hang}ch">{match[0]}</span>'
+
+  return _LINE.sub(line, block[0])
 
 
 # Where long code in a text may go on in the next line.
@@ -68,6 +85,6 @@ def _without_margins(app, tree) -> None:
 
 def setup(app) -> None:
   app.add_node(nodes.literal, override=True, html=(_code, _code_end))
-  block = (_commands, HTML5Translator.depart_literal_block)
+  block = (_block, HTML5Translator.depart_literal_block)
   app.add_node(nodes.literal_block, override=True, html=block)
   app.connect("doctree-read", _without_margins)

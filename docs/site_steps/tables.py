@@ -10,40 +10,56 @@ def _for_phones(app, tree, name) -> None:
 
   `stacked`: of sentences; its rows become blocks, whose cells have the names of
   their columns, which only a phone shows. `scrolled`: of numbers; its rows stay
-  lines, and scroll beside their names. Short cells and columns of numbers are
-  marked, too.
+  lines, and scroll beside their names.
   """
   for table in tree.findall(nodes.table):
     head = table.next_node(nodes.thead)
     rows = list(table.next_node(nodes.tbody))
-    for cell in table.findall(nodes.entry):
-      cell["classes"] += ["short"] * (len(cell.astext()) <= _SHORT)
-    for column in zip(*(head or ()), *rows, strict=True):
-      texts = [_REMARK.sub("", cell.astext()) for cell in column[1:]]
-      texts = [text for text in texts if text]
-      is_number = bool(texts) and all(map(_NUMBER.fullmatch, texts))
-      for cell in column:  # Whatever side Markdown says.
-        sides = ("text-left", "text-right")
-        cell["classes"] = [c for c in cell["classes"] if c not in sides]
-        cell["classes"] += ["number"] * is_number
-    if not head or not has_sentences(rows):
+    _mark_cells([*(head or ()), *rows])
+    if head and has_sentences(rows):
+      table["classes"].append("stacked")
+      _name_cells(head[0], rows)
+    else:
       of_numbers = any("number" in c["classes"] for c in rows[0][1:])
       is_wide = len(rows[0]) > 4 or (len(rows[0]) > 2 and of_numbers)
       table["classes"] += ["scrolled"] * is_wide
       if max(len(row[0].astext()) for row in rows) > 20:
         table["classes"].append("long-names")
-      for text in list(table.findall(nodes.Text)):  # Intervals stay whole.
-        new_text = text.replace(" to ", "\u00a0to\u00a0")
-        text.parent.replace(text, nodes.Text(new_text))
-      continue
-    table["classes"].append("stacked")
-    for row in rows:
-      for title, cell in zip(head[0][1:], row[1:], strict=True):
-        if not cell.astext():
-          cell["classes"].append("empty")
-        elif len(row) > 2 and title.astext() not in _PLAIN:
-          label = nodes.inline("", f"{title.astext()}: ", classes=["column"])
-          cell[0].insert(0, label)
+      _keep_intervals(table)
+
+
+def _mark_cells(rows: list[nodes.row]) -> None:
+  """Marks short cells, and columns of numbers."""
+  for column in zip(*rows, strict=True):
+    texts = [_REMARK.sub("", cell.astext()) for cell in column[1:]]
+    texts = [text for text in texts if text]
+    is_number = bool(texts) and all(map(_NUMBER.fullmatch, texts))
+    for cell in column:
+      sides = ("text-left", "text-right")  # Whatever side Markdown says.
+      cell["classes"] = [c for c in cell["classes"] if c not in sides]
+      cell["classes"] += ["number"] * is_number
+      cell["classes"] += ["short"] * (len(cell.astext()) <= _SHORT)
+
+
+def _keep_intervals(table: nodes.table) -> None:
+  """Intervals stay whole; a phone may put them below their number."""
+  for cell in table.findall(nodes.entry):
+    is_interval = re.search(r"\d \(.* to .*\)", cell.astext())
+    cell["classes"] += ["interval"] * bool(is_interval)
+  for text in list(table.findall(nodes.Text)):
+    new_text = text.replace(" to ", "\u00a0to\u00a0")
+    text.parent.replace(text, nodes.Text(new_text))
+
+
+def _name_cells(titles: nodes.row, rows: list[nodes.row]) -> None:
+  """Gives cells the names of their columns, and marks empty ones."""
+  for row in rows:
+    for title, cell in zip(titles[1:], row[1:], strict=True):
+      if not cell.astext():
+        cell["classes"].append("empty")
+      elif len(row) > 2 and title.astext() not in _PLAIN:
+        label = nodes.inline("", f"{title.astext()}: ", classes=["column"])
+        cell[0].insert(0, label)
 
 
 _SHORT = 14  # Characters that stay on one line.

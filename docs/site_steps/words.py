@@ -105,6 +105,14 @@ _CAPTION = re.compile(
 )
 
 
+def _verdicts(app, tree, name) -> None:
+  """Marks verdicts on claims."""
+  for strong in tree.findall(nodes.strong):
+    if strong.astext() in ("held", "not held", "undecided"):
+      strong["classes"] += ["verdict", strong.astext().replace(" ", "-")]
+
+
 def setup(app) -> None:
   app.connect("doctree-resolved", _unbroken)
   app.connect("doctree-resolved", _captions)
+  app.connect("doctree-resolved", _verdicts)

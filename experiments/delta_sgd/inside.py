@@ -1,4 +1,4 @@
-"""Figures 7 and 8 of the Delta-SGD paper: step sizes and data of clients."""
+"""Figures 7 and 8 of the Δ-SGD paper: step sizes and data of clients."""
 
 import functools
 

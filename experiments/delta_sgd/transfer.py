@@ -78,17 +78,17 @@ def _table(
 
 
 def _least(rows: Sequence[str], accuracy: np.ndarray, name: str) -> Claim:
-  """That Delta-SGD's mean regret is below that of each other method."""
+  """That Δ-SGD's mean regret is below that of each other method."""
   regrets = dict(zip(rows, _regret(accuracy), strict=True))
-  own_regret = regrets["Delta-SGD"]
+  own_regret = regrets["Δ-SGD"]
   quantities = [
     Quantity(
-      f"regret of {row} less that of Delta-SGD",
+      f"regret of {row} less that of Δ-SGD",
       tuple((100 * (regret - own_regret)).tolist()),
       "points",
     )
     for row, regret in regrets.items()
-    if row != "Delta-SGD"
+    if row != "Δ-SGD"
   ]
-  text = f"Over {name}, Delta-SGD, not tuned, has the least mean regret"
+  text = f"Over {name}, Δ-SGD, not tuned, has the least mean regret"
   return Claim(text, quantities, is_ours=True)

@@ -55,7 +55,7 @@ class Images(NamedTuple):
     return load("train"), load("test")
 
 
-# The constants are those of the Delta-SGD paper's code, if it has the data set.
+# The constants are those of the Δ-SGD paper's code, if it has the data set.
 DATASETS: dict[str, Images] = {
   "digits": Images(
     "8x8 digits of scikit-learn",

@@ -103,7 +103,7 @@ def load(
     data_dir: folder of the data.
     pretrained: folder from which the encoder starts; None for a random start.
     dataset: key of `texts.DATASETS`.
-    max_length: tokens of a text (the paper of Delta-SGD has 512): longer ones
+    max_length: tokens of a text (the paper of Δ-SGD has 512): longer ones
       are cut, shorter ones filled up.
     test_every: 1 in this many test examples is used, from the first on.
     encoder: key of `SIZES`, for a random start.
@@ -289,7 +289,7 @@ TASKS: dict[str, TaskChoice] = {
   **_choices(
     "agnews", "ag_news", "AG News by title and description", "AG News"
   ),
-  # The authors of the Delta-SGD paper test on every tenth of its texts.
+  # The authors of the Δ-SGD paper test on every tenth of its texts.
   **_choices(
     "dbpedia", "dbpedia", "DBpedia's 14 classes by content", "DBpedia", 10
   ),

@@ -122,7 +122,7 @@ def test_the_study_file_runs(tmp_path):
   folder = tmp_path / "study"
   assert call(*arguments, f"--output_dir={folder}", program=compare) == 0
   table = (folder / "table.md").read_text()
-  for label in ("SGD", "scaffold", "Delta-SGD"):
+  for label in ("SGD", "scaffold", "Δ-SGD"):
     assert label.casefold() in table.casefold()
 
 

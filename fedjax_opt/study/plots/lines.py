@@ -46,14 +46,14 @@ _LOOKS = {
   **dict.fromkeys(("FedAvg", "FedAvg(∂)", "Local SGD", "SGD"), 0),
   **dict.fromkeys(("SCAFFOLD", "FedMiD", "FedAvgLM", "SGDM"), 1),
   **dict.fromkeys(("DOMO", "FedDualAvg", "Adam"), 2),
-  **dict.fromkeys(("Δ-SGD", "Delta-SGD", "FedDualAvg-OSP"), 3),
+  **dict.fromkeys(("Δ-SGD", "FedDualAvg-OSP"), 3),
   **dict.fromkeys(("FedProx", "FedMiD-OSP", "Minibatch SARAH", "Adagrad"), 4),
   **dict.fromkeys(("FedAvgSLM-Z", "Minibatch SGD"), 5),
   **dict.fromkeys(("BVR-L-SGD", "FedAvgSM", "SPS"), 6),
   "SGD(↓)": 7,
   **dict.fromkeys(("FedAvgLM-Z", "SGDM(↓)"), 8),
   "DOMO-S": 9,
-  "Delta-SGD, η₀ = 0.02": 10,
+  "Δ-SGD, η₀ = 0.02": 10,
   "FedAvgSLM": 12,
 }
 

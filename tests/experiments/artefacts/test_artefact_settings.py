@@ -98,11 +98,11 @@ def test_numbers_of_the_papers():
   }
   for paper, table, row, column, number in SETTINGS["numbers"]:
     assert tables[paper, table][row, column] == number
-  # Table 2b says how far the others are from Delta-SGD: 2.5 to 26.9 points.
+  # Table 2b says how far the others are from Δ-SGD: 2.5 to 26.9 points.
   table = {k: float(v) for k, v in tables["delta_sgd", "table6"].items()}
   gaps = [
-    table["Delta-SGD", column] - number
+    table["Δ-SGD", column] - number
     for (row, column), number in table.items()
-    if row != "Delta-SGD" and column in ("CIFAR-10", "CIFAR-100, ResNet-50")
+    if row != "Δ-SGD" and column in ("CIFAR-10", "CIFAR-100, ResNet-50")
   ]
   assert (min(gaps), max(gaps)) == pytest.approx((2.5, 26.9))
