@@ -33,11 +33,7 @@ def _copy() -> dict[str, str]:
     text = _BADGE.sub("[Open in Colab]", text)
     book = nbformat.reads(text, as_version=4)
     cells = book.cells
-    # What installs the package, and the sizes, are one cell, which is folded.
-    _, install, sizes, *_ = cells
-    sizes.source = f"{install.source}\n\n{sizes.source}"
-    sizes.metadata["tags"] = ["hide-input"]
-    cells.remove(install)
+    _fold(cells)
     nbformat.write(book, folder / path.name)
     outputs = [o for cell in cells for o in cell.get("outputs", ())]
     picture = next(o.data for o in outputs if "image/png" in o.get("data", {}))
@@ -59,6 +55,23 @@ def _copy() -> dict[str, str]:
       f"![A picture of this notebook]({path.stem}.png)\n"
     )
   return entries
+
+
+def _fold(cells: list) -> None:
+  """Folds what most readers skip: the preparations, and data and model.
+
+  The cells that install the package, choose sizes and import are one cell here.
+  """
+  _, install, sizes, imports, *others = cells
+  sources = (cell.source for cell in (install, sizes, imports))
+  sizes.source = "\n\n".join(sources)
+  sizes.metadata["tags"] = ["hide-input"]
+  cells.remove(install)
+  cells.remove(imports)
+  for cell in others:
+    is_data = cell.source.startswith(("def load(", "train, test ="))
+    if is_data and not cell.get("outputs"):
+      cell.metadata["tags"] = ["hide-input"]
 
 
 def setup(app) -> None:
