@@ -62,8 +62,7 @@ python_maximum_signature_line_length = 76
 # Notebooks are shown with the outputs that they have.
 nb_execution_mode = "off"
 nb_merge_streams = True
-myst_enable_linkcode_resolve = source_links.resolve
-extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings = ["mystnb.unknown_mime_type"]
 html_math_renderer = "mathml"  # Browsers draw it; no script is loaded.
