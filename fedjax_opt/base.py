@@ -232,7 +232,7 @@ def grad_fn_of(
 ) -> Callable[[Params], Params]:
   """The gradient of one batch's loss as a function of the point.
 
-  Rules such as Delta-SGD and SARAH need the gradient of the current batch at
+  Rules such as Δ-SGD and SARAH need the gradient of the current batch at
   another point. Under `optax.masked` a rule sees, and passes, a tree in which
   some leaves are hidden. These leaves are filled in from `params`.
 

@@ -33,13 +33,18 @@ def _lines_of_commands(block: re.Match) -> str:
   return _LINE.sub(r'<span class="line">\g<0></span>', words)
 
 
+# After a bracket, and after the sign of an argument.
+_BRACKET = re.compile(r"(?<=[(\[{]</span>)(?!\n)|(?<==</span>)(?=<)")
+
+
 def _lines_of_python(block: re.Match) -> str:
   """What is left of a line of Python begins four columns to its right."""
 
   def line(match):
     text = re.sub("<[^>]*>", "", match[0])
     hang = len(text) - len(text.lstrip(" ")) + 4
-    return f'<span class="line" style="--hang: {hang}ch">{match[0]}</span>'
+    code = _BRACKET.sub("<wbr>", match[0])
+    return f'<span class="line" style="--hang: {hang}ch">{code}</span>'
 
   return _LINE.sub(line, block[0])
 

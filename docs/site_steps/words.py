@@ -101,7 +101,8 @@ def _captions(app, tree, name) -> None:
 
 
 _CAPTION = re.compile(
-  r"(?s)([A-Z][a-z]+(?:\s\d+\w?)?\.)\s(?:Paper:|Not in the paper).*Here:"
+  r"(?s)([A-Z][a-z]+(?:\s[\d.]+[a-z]?)?\.)\s(?:Paper:|Not in the paper)"
+  r".*All of it\."
 )
 
 

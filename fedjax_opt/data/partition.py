@@ -8,7 +8,7 @@ least one example. The schemes are in partition_schemes.py.
   scheme               sizes             each example used     source
   -------------------  ----------------  --------------------  -----------------
   iid                  equal (+-1)       once
-  dirichlet            as given          any number of times   Delta-SGD, LDA
+  dirichlet            as given          any number of times   Δ-SGD, LDA
   dirichlet_disjoint   vary              once                  Yurochkin et al.
   similarity           equal (+-1)       once                  DOMO
   class_q              equal             at most once          BVR-L-SGD

@@ -74,7 +74,7 @@ class MLP(layers.Network):
 class CNN(layers.Network):
   """Convolutions and two dense layers.
 
-  The defaults are the network of the Delta-SGD paper's code for 28 x 28 x 1
+  The defaults are the network of the Δ-SGD paper's code for 28 x 28 x 1
   images, 21,840 parameters:
 
     conv 5x5, 10 -> max pool 2 -> ReLU ->

@@ -33,7 +33,7 @@ class ResNet(layers.Network):
     norm: normalization after each convolution: 'group', 'batch' (see
       `statistics`), 'batch_untracked' (as 'batch', but those on the residual
       path of a block have no running statistics, as in the ResNet-18 of the
-      Delta-SGD paper's program) or 'none' (then the convolutions have a bias).
+      Δ-SGD paper's program) or 'none' (then the convolutions have a bias).
     num_groups: number of groups of channels for 'group'; must divide all
       widths.
     implementation: see `convolution.resolve_implementation`.

@@ -1,7 +1,7 @@
 """Client and server rules: plain optax transformations, one per file.
 
 `RULES` names them for the command line, optax's own among them. Defaults are
-those of the Delta-SGD paper's baselines, mostly PyTorch's own. At the server
+those of the Δ-SGD paper's baselines, mostly PyTorch's own. At the server
 the default learning rate of sgd and sgdm is 1, which is plain averaging. The
 rate of adagrad is 0.1, because its steps only get shorter. The rate of nesterov
 is DiLoCo's. The others have the default of the clients, as the paper ran Adam.

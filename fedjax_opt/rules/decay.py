@@ -24,7 +24,7 @@ def step_decay(
 ) -> jax.Array:
   r"""The factor of a learning rate in a round.
 
-  The Delta-SGD paper's SGD(↓) and SGDM(↓) divide the rate by 10 after 50 % of
+  The Δ-SGD paper's SGD(↓) and SGDM(↓) divide the rate by 10 after 50 % of
   the rounds and again after 75 %.
 
   Args:

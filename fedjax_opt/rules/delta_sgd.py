@@ -1,4 +1,4 @@
-"""Delta-SGD: a step size that each client finds by itself.
+"""Δ-SGD: a step size that each client finds by itself.
 
 References:
   Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients", ICLR 2024,
@@ -48,7 +48,7 @@ def delta_sgd(
   measure_movement: bool = False,
   independent_dropout: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-  r"""Delta-SGD, auto-tuned step sizes (Kim et al., 2024).
+  r"""Δ-SGD (Delta-SGD), auto-tuned step sizes (Kim et al., 2024).
 
   SGD whose step size follows the local smoothness of the loss:
 

@@ -27,7 +27,7 @@ def sps(
       \eta_{\max} \Bigr\}
 
   The loss and the gradient are those of the current batch. With no cap this
-  is the `constant` mode of the authors' program, which the Delta-SGD paper
+  is the `constant` mode of the authors' program, which the Δ-SGD paper
   compares with.
 
   Args:

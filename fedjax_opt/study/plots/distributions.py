@@ -34,7 +34,7 @@ def label_histogram(
   """Draws how many examples of each class every client holds.
 
   One row for each client, its classes one after the other, as in Figure 8 of
-  the Delta-SGD paper (Kim et al., "Adaptive Federated Learning with Auto-Tuned
+  the Δ-SGD paper (Kim et al., "Adaptive Federated Learning with Auto-Tuned
   Clients"). Of more than 100 clients the first 100 are drawn.
 
   Args:

@@ -1,4 +1,4 @@
-"""The step sizes of Delta-SGD, over clients, local steps and rounds."""
+"""The step sizes of Δ-SGD, over clients, local steps and rounds."""
 
 import warnings
 from collections.abc import Mapping
@@ -41,10 +41,10 @@ def step_sizes(
   *,
   title: str | None = None,
 ) -> Any:
-  """Draws Delta-SGD's step sizes, and which branch was the minimum.
+  """Draws Δ-SGD's step sizes, and which branch was the minimum.
 
   Few steps of one client are drawn one by one, with the two branches that the
-  step size is the minimum of, as in Figure 7 of the Delta-SGD paper; a vertical
+  step size is the minimum of, as in Figure 7 of the Δ-SGD paper; a vertical
   line shows where a round, and with it the rule's state, begins anew. Of more,
   the median and the 25 to 75 % and 10 to 90 % quantiles over clients are drawn,
   for each local step, or, from 20 rounds on, over clients and steps for each
