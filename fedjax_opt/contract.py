@@ -185,7 +185,7 @@ def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
   return jax.eval_shape(shapes, server)
 
 
-def split_message(name: str, message: Any, like: list[Any]) -> list[Any]:
+def split_message(name: str, message: Any, part_shapes: list[Any]) -> list[Any]:
   """The parts of a message, differences without running statistics.
 
   These are sent as they are: nothing may compress, limit, corrupt or noise
@@ -194,13 +194,13 @@ def split_message(name: str, message: Any, like: list[Any]) -> list[Any]:
   Raises:
     ValueError: if it is not what `Algorithm.sends` says.
   """
-  parts = [message] if len(like) == 1 else message
-  is_split = len(like) == 1 or (
-    isinstance(message, tuple) and len(message) == len(like)
+  parts = [message] if len(part_shapes) == 1 else message
+  is_split = len(part_shapes) == 1 or (
+    isinstance(message, tuple) and len(message) == len(part_shapes)
   )
   if is_split:
-    parts = list(map(_without_statistics, parts, like))
-  if not is_split or not all(map(_is_like, parts, like)):
+    parts = list(map(_without_statistics, parts, part_shapes))
+  if not is_split or not all(map(_has_shapes, parts, part_shapes)):
     raise ValueError(
       f"{name}: the message of a client is not what `Algorithm.sends` says; "
       "must have its parts, each difference in the shapes given there"
@@ -219,7 +219,7 @@ def _without_statistics(part, shapes):
   return part if shapes is None else batch_stats.weights(part)
 
 
-def _is_like(part, shapes):
+def _has_shapes(part, shapes):
   if shapes is None:
     return True
   if jax.tree.structure(part) != jax.tree.structure(shapes):

@@ -90,10 +90,10 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     if indices is None:  # A population on disk.
       client_fields["starts"] = sizes
     round_data = RoundData(examples, sizes, **client_fields)
-    parts = None
+    part_shapes = None
     if config.max_update_norm is not None:
-      parts = contract.shapes_of_parts(algorithm, server)
-    cohort = Cohort(config, key, np.int32(0), round_data, parts)
+      part_shapes = contract.shapes_of_parts(algorithm, server)
+    cohort = Cohort(config, key, np.int32(0), round_data, part_shapes)
     new_server, _ = contract.call_function("round", algorithm, server, cohort)
     phases.update(cohort.work)
     return new_server

@@ -75,7 +75,7 @@ class Cohort:
     key: jax.Array,
     round: jax.Array,
     data: RoundData,
-    parts: list[Any] | None = None,
+    part_shapes: list[Any] | None = None,
     secret_key: jax.Array | None = None,
   ):
     """Draws the cohort of a round.
@@ -85,7 +85,7 @@ class Cohort:
       key: [] random key of the run.
       round: [] int32.
       data: of this round.
-      parts: of a message, see `contract.shapes_of_parts`; needed only if
+      part_shapes: of a message, see `contract.shapes_of_parts`; needed only if
         updates have a limit.
       secret_key: [] random key of several rounds, see the property.
     """
@@ -102,7 +102,8 @@ class Cohort:
     self.key = jax.random.fold_in(self._round_key, _ALGORITHM_STREAM)
     self.config, self.round, self.phases = config, round, []
     self.work: dict[int, PhaseWork | None] = {}
-    self._data, self._parts, self._secret_key = data, parts, secret_key
+    self._data, self._part_shapes = data, part_shapes
+    self._secret_key = secret_key
 
   @property
   def secret_key(self) -> jax.Array:
@@ -179,7 +180,9 @@ class Cohort:
 
   def draws(self) -> dict[str, Any]:
     """The fields of `RoundData` that say what this cohort has drawn."""
-    first = mapping.with_batches(self.config, self._data, self._members(0)[2])
+    first = mapping.with_batches(
+      self.config, self._data, self._clients_of_phase(0)[2]
+    )
     fields = {"clients": self.clients, "first_phase": first}
     return fields | ({"scale": self._scale} if self.is_scaled else {})
 
@@ -208,19 +211,23 @@ class Cohort:
     """
 
     def summarize(clients, visited):
-      message, state, info = visited
-      weight = replies.weights_of(clients, info)
-      weight = jnp.where(replies.is_counted(clients, info), weight, 0)
-      add_up = lambda sent: replies.weighted_sum(weight, sent)
-      return jax.tree.map(add_up, message), (state, info)
+      message, state, records = visited
+      weight = replies.weights_of(clients, records)
+      weight = jnp.where(replies.is_counted(clients, records), weight, 0)
+      add_up = lambda leaf: replies.weighted_sum(weight, leaf)
+      return jax.tree.map(add_up, message), (state, records)
 
-    spec = replies.Phase(phase, label, broadcast, bytes_down)
-    clients, order, total, (state, info) = self._mapped(
-      one_client, spec, summarize
+    this_phase = replies.Phase(phase, label, broadcast, bytes_down)
+    clients, order, total, (state, records) = self._visit_all(
+      one_client, this_phase, summarize
     )
     is_normalized = not self.is_scaled
-    mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
-    return self._reply(clients, order, (mean, state, info), spec)
+    mean = replies.mean_of_counted(
+      sharding.total(total), clients, records, is_normalized
+    )
+    return self._reply_of_all(
+      clients, order, (mean, state, records), this_phase
+    )
 
   def average(self, reply: Reply, part: Any) -> Any:
     """A part of a reply's mean, with weights that sum to 1.
@@ -261,12 +268,14 @@ class Cohort:
       The reply. Its `value` has all messages, leaves [C, ...], in the order of
       `clients`, also messages that do not count, see `Reply.counted`.
     """
-    spec = replies.Phase(phase, label, broadcast, bytes_down)
-    clients, order, _, (messages, state, info) = self._mapped(
-      one_client, spec, lambda clients, visited: (None, visited)
+    this_phase = replies.Phase(phase, label, broadcast, bytes_down)
+    clients, order, _, (messages, state, records) = self._visit_all(
+      one_client, this_phase, lambda clients, visited: (None, visited)
     )
     messages = trees.take(messages, slice(self.config.cohort_size))
-    return self._reply(clients, order, (messages, state, info), spec)
+    return self._reply_of_all(
+      clients, order, (messages, state, records), this_phase
+    )
 
   def pick(
     self,
@@ -299,8 +308,8 @@ class Cohort:
       The reply. Its `value` is the message; `counted` is for all clients whose
       message was computed.
     """
-    spec = replies.Phase(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, spec)
+    this_phase = replies.Phase(phase, label, broadcast, bytes_down)
+    visit = self._visitor(one_client, this_phase)
     visit_one = functools.partial(
       mapping.visit_one, self.config, self._data, visit
     )
@@ -308,23 +317,25 @@ class Cohort:
       self.work[phase] = None
     if client is not None:
       self._check_client(client, others_work)
-      picked_client = self._records_of(jnp.array([client], jnp.int32), None)
-      sent = visit_one(self._with_keys(picked_client, None, phase))
-      return self._reply_of_one(picked_client, sent, spec)
+      picked_client = self._clients_of(jnp.array([client], jnp.int32), None)
+      visited = visit_one(self._with_keys(picked_client, None, phase))
+      return self._reply_of_one(picked_client, visited, this_phase)
     index, is_nobody = self._draw_index(jax.random.fold_in(self.key, phase))
     if others_work:
       names = {"phase": phase, "label": label, "bytes_down": bytes_down}
-      sent = self.each(one_client, broadcast, **names)
-      is_lost = ~sent.counted[index] | is_nobody
-      value = trees.take(sent.value, index)
-      return dataclasses.replace(sent, value=value, is_lost=is_lost)
-    clients, order, computed = self._members(phase)
+      reply = self.each(one_client, broadcast, **names)
+      is_lost = ~reply.counted[index] | is_nobody
+      value = trees.take(reply.value, index)
+      return dataclasses.replace(reply, value=value, is_lost=is_lost)
+    clients, order, computed = self._clients_of_phase(phase)
     # The position of the picked client in the order of computation.
     position = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
     num_shards = sharding.num_shards()
-    sent = visit_one(trees.take(computed, (position // num_shards)[None]))
-    sent = sharding.from_shard(position % num_shards, sent)
-    return self._reply_of_one(trees.take(clients, index[None]), sent, spec)
+    visited = visit_one(trees.take(computed, (position // num_shards)[None]))
+    visited = sharding.from_shard(position % num_shards, visited)
+    return self._reply_of_one(
+      trees.take(clients, index[None]), visited, this_phase
+    )
 
   def cond(
     self,
@@ -358,22 +369,22 @@ class Cohort:
     )
     return lax.cond(predicate, verb, skip)
 
-  def _mapped(self, one_client, spec, summarize):
-    """Visits all clients of a phase, see `mapping.over_chunks`.
+  def _visit_all(self, one_client, phase, summarize):
+    """Visits all clients of a phase, see `mapping.visit_in_chunks`.
 
     Returns:
       The clients, padded, and the order in which they were computed, see
-      `_members`; the sums of this device; and the joined arrays of all devices,
-      leaves [C', ...], in the order of the cohort.
+      `_clients_of_phase`; the sums of this device; and the joined arrays of all
+      devices, leaves [C', ...], in the order of the cohort.
     """
-    clients, order, computed = self._members(spec.number)
-    visit = self._visitor(one_client, spec)
-    sums, arrays = mapping.over_chunks(
+    clients, order, computed = self._clients_of_phase(phase.number)
+    visit = self._visitor(one_client, phase)
+    sums, arrays = mapping.visit_in_chunks(
       self.config, self._data, visit, computed, summarize
     )
     return clients, order, sums, mapping.unsort(sharding.gather(arrays), order)
 
-  def _members(self, phase):
+  def _clients_of_phase(self, phase_number):
     """The clients of a phase.
 
     Returns:
@@ -381,18 +392,20 @@ class Cohort:
       they are computed, None for the order of the cohort; and the clients that
       this device computes, in that order.
     """
-    if phase == 0 and self._data.first_phase is not None:
-      self.phases.append(phase)
+    if phase_number == 0 and self._data.first_phase is not None:
+      self.phases.append(phase_number)
       return self._data.first_phase, None, self._data.first_phase
     numbers = mapping.pad_cohort(self.config, self.clients)
-    clients = self._records_of(numbers, self._scale)
+    clients = self._clients_of(numbers, self._scale)
     order = mapping.computing_order(self.config, clients.size)
     in_order = clients if order is None else trees.take(clients, order)
-    computed = sharding.local(in_order)
-    return clients, order, self._with_keys(computed, self._data.starts, phase)
+    computed = self._with_keys(
+      sharding.local(in_order), self._data.starts, phase_number
+    )
+    return clients, order, computed
 
-  def _records_of(self, numbers, scale):
-    """The records of clients with these numbers; M stands for padding."""
+  def _clients_of(self, numbers, scale):
+    """The clients with these numbers; M stands for padding."""
     config, sizes = self.config, self._data.sizes
     size = sizes.at[numbers].get(mode="fill", fill_value=0)
     weight = self._natural_weights(numbers, size)
@@ -412,12 +425,12 @@ class Cohort:
   def _is_out(self, numbers, arrival):
     """[C'] bool: dropped out, an empty place, or a message that is not used."""
     is_out = numbers >= self.config.num_clients
-    is_out |= self._dropouts(numbers, arrival)
+    is_out |= self._has_dropped_out(numbers, arrival)
     if arrival is not None and arrival.is_taken is not None:
       is_out |= ~arrival.is_taken
     return is_out
 
-  def _keys(self, stream, numbers, arrival):
+  def _client_keys(self, stream, numbers, arrival):
     """[C'] random keys of clients, in the stream of this number."""
     if arrival is None or arrival.staleness is None:
       key = jax.random.fold_in(self._round_key, stream)
@@ -431,18 +444,18 @@ class Cohort:
 
     return jax.vmap(of_client)(arrival.staleness, arrival.draw, numbers)
 
-  def _with_keys(self, clients, starts, phase):
+  def _with_keys(self, clients, starts, phase_number):
     """The same clients, with the locations of their examples and their keys."""
-    if not 0 <= phase < MAX_PHASES:
-      raise ValueError(f"phase={phase}: must be in [0, {MAX_PHASES})")
+    if not 0 <= phase_number < MAX_PHASES:
+      raise ValueError(f"phase={phase_number}: must be in [0, {MAX_PHASES})")
     if self._data.versions is not None and self.phases:
       raise ValueError(
         "schedule: clients that start from older versions have no second phase "
         "of a round; give a synchronous schedule, or another algorithm"
       )
-    self.phases.append(phase)
+    self.phases.append(phase_number)
     location = clients.number if starts is None else starts
-    keys = self._keys(1 + phase, clients.number, clients.arrival)
+    keys = self._client_keys(1 + phase_number, clients.number, clients.arrival)
     return clients._replace(location=location, key=keys)
 
   def _natural_weights(self, numbers, size):
@@ -475,12 +488,12 @@ class Cohort:
       return share * (places / self.config.num_clients)
     return share * cohort / self._population_weight()
 
-  def _dropouts(self, numbers, arrival):
+  def _has_dropped_out(self, numbers, arrival):
     """[C] bool, which clients drop out; the same in all phases of a round."""
     if self.config.client_dropout == 0:
       return jnp.zeros(len(numbers), bool)
     rate = jnp.float32(self.config.client_dropout)  # So are the draws.
-    keys = self._keys(_DROPOUT_STREAM, numbers, arrival)
+    keys = self._client_keys(_DROPOUT_STREAM, numbers, arrival)
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
   def _draw_index(self, key):
@@ -516,49 +529,51 @@ class Cohort:
         "of the cohort are in memory; leave client out"
       )
 
-  def _visitor(self, one_client, spec):
-    """The function `(client, state) -> (message, state, info)` of one client.
+  def _visitor(self, one_client, phase):
+    """The function `(client, state) -> (message, state, record)` of one client.
 
     The state that it returns is None if the client keeps what it had.
     """
     config, data = self.config, self._data
 
     def visit(client, state):
-      received, start_round = spec.broadcast, self.round
+      received, start_round = phase.broadcast, self.round
       if data.versions is not None:
         received = trees.take(data.versions, client.arrival.slot)
         start_round = start_round - client.arrival.staleness
       worker = Worker(config, start_round, client, data.examples, state)
       output = client_output(one_client, worker, received)
       message = jax.tree.map(jnp.asarray, output.message)
-      message, is_long = replies.limited(config, message, self._parts)
+      message, is_long = replies.limited(config, message, self._part_shapes)
       new_state = replies.kept_from_now_on(output.state, state)
       output = output._replace(message=message, state=new_state)
       if output.bytes_up is None:
         output = output._replace(bytes_up=trees.num_bytes(message))
-      self._note(spec, worker.gradient_counts, output.bytes_up)
-      info = replies.client_info(config, output, worker, client, is_long)
-      return message, new_state, info
+      self._note_work(phase, worker.gradient_counts, output.bytes_up)
+      record = replies.client_record(config, output, worker, client, is_long)
+      return message, new_state, record
 
     return visit
 
-  def _note(self, spec, gradient_counts, bytes_up):
+  def _note_work(self, phase, gradient_counts, bytes_up):
     """Notes what a client does in a phase, the first time that it is traced."""
     is_known = isinstance(bytes_up, int | np.integer)
     bytes_up = int(bytes_up) if is_known else None
-    work = PhaseWork(gradient_counts, spec.num_bytes, bytes_up)
-    self.work.setdefault(spec.number, work)
+    work = PhaseWork(gradient_counts, phase.num_bytes, bytes_up)
+    self.work.setdefault(phase.number, work)
 
-  def _reply(self, clients, order, sent, spec):
+  def _reply_of_all(self, clients, order, visited, phase):
     """The reply of a phase of all clients."""
-    counted = replies.is_counted(clients, sent[-1])
+    counted = replies.is_counted(clients, visited[-1])
     share = self._share(clients, counted, self.config.cohort_size)
-    return replies.reply_of_all(self.config, clients, sent, share, spec, order)
+    return replies.reply_of_all(
+      self.config, clients, visited, share, phase, order
+    )
 
-  def _reply_of_one(self, client, sent, spec):
+  def _reply_of_one(self, client, visited, phase):
     """The reply of a phase of one client; leaves of `client` are [1, ...]."""
-    message, *state_and_info = sent
-    state, info = jax.tree.map(lambda leaf: leaf[None], state_and_info)
-    share = self._share(client, replies.is_counted(client, info), 1)
-    sent = message, state, info
-    return replies.reply_of_one(self.config, client, sent, share, spec)
+    message, *state_and_records = visited
+    state, records = jax.tree.map(lambda leaf: leaf[None], state_and_records)
+    share = self._share(client, replies.is_counted(client, records), 1)
+    visited = message, state, records
+    return replies.reply_of_one(self.config, client, visited, share, phase)

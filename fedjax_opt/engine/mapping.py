@@ -54,7 +54,7 @@ class RoundData(NamedTuple):
   versions: Any = None
 
 
-def over_chunks(
+def visit_in_chunks(
   config: Config,
   data: RoundData,
   visit: Callable[..., tuple[Any, Any, Any]],
@@ -66,7 +66,7 @@ def over_chunks(
   Args:
     config: static options.
     data: of the round.
-    visit: `(client, state) -> (message, state, info)`, the work of a client.
+    visit: `(client, state) -> (message, state, record)`, the work of a client.
     clients: leaves [C', ...], whole chunks.
     summarize: `(clients, visited) -> (sums, stacked)`, of a chunk: `sums` are
       added up over the chunks; `stacked`, leaves [chunk, ...], are joined.
@@ -76,7 +76,7 @@ def over_chunks(
   """
 
   def one_chunk(clients):
-    return summarize(clients, _vectorized(config, data, visit, clients))
+    return summarize(clients, _visit_chunk(config, data, visit, clients))
 
   chunk = config.chunk
   if chunk == len(clients.number):
@@ -100,7 +100,7 @@ def over_chunks(
     first = block * _PLAIN_SUMS
     last = jnp.minimum(first + _PLAIN_SUMS, num_chunks)
     sums, stacked = lax.fori_loop(first, last, add_chunk, (blank, stacked))
-    return *_add(total, correction, sums), stacked
+    return *_compensated_sum(total, correction, sums), stacked
 
   if num_chunks <= _PLAIN_SUMS:
     total, stacked = lax.fori_loop(0, num_chunks, add_chunk, (blank, stacked))
@@ -118,7 +118,7 @@ def over_chunks(
 _PLAIN_SUMS = 16
 
 
-def _add(total, correction, sums):
+def _compensated_sum(total, correction, sums):
   """The new total, and the excess that rounding added to it.
 
   References:
@@ -130,10 +130,10 @@ def _add(total, correction, sums):
   return new_total, jax.tree.map(excess, new_total, total, corrected)
 
 
-def _vectorized(config, data, visit, clients):
+def _visit_chunk(config, data, visit, clients):
   """Maps `visit` over a chunk of clients, leaves [chunk, ...]."""
   if config.chunk > 1:
-    return jax.vmap(visit)(*_prepared(config, data, clients))
+    return jax.vmap(visit)(*_with_batches_and_states(config, data, clients))
   # One client needs no batch axis, which would slow its products down.
   visited = visit_one(config, data, visit, clients)
   return jax.tree.map(lambda leaf: leaf[None], visited)
@@ -147,10 +147,10 @@ def visit_one(
 ) -> tuple[Any, Any, Any]:
   """What `visit` returns for the first of the clients."""
   first = trees.take(clients, slice(1))
-  return visit(*trees.take(_prepared(config, data, first), 0))
+  return visit(*trees.take(_with_batches_and_states(config, data, first), 0))
 
 
-def _prepared(config, data, clients):
+def _with_batches_and_states(config, data, clients):
   """The clients with their batches, and what they keep."""
   if clients.batches is None:
     clients = with_batches(config, data, clients)

@@ -15,7 +15,7 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
 
 
-class ClientInfo(NamedTuple):
+class ClientRecord(NamedTuple):
   """What the engine records of one client; stacked, leaves [C, ...]."""
 
   weight: jax.Array | None  # [] float, if it returned one
@@ -30,17 +30,18 @@ class ClientInfo(NamedTuple):
 
 
 def limited(
-  config: Config, message: Any, like: list[Any] | None
+  config: Config, message: Any, part_shapes: list[Any] | None
 ) -> tuple[Any, jax.Array | None]:
   """A message that is no longer than allowed, and whether it was longer.
 
   Args:
     config: static options.
     message: any tree.
-    like: for each part of the message the shapes of a difference of models, or
-      None if the part is no difference, see `contract.shapes_of_parts`. The
-      norm is that of all differences together, and only they are clipped. If
-      `like` is None, this holds for all floats except running statistics.
+    part_shapes: for each part of the message the shapes of a difference of
+      models, or None if the part is no difference, see
+      `contract.shapes_of_parts`. The norm is that of all differences together,
+      and only they are clipped. If `part_shapes` is None, this holds for all
+      floats except running statistics.
 
   Returns:
     The message, clipped if the options say so; and [] bool, or None if there
@@ -49,10 +50,10 @@ def limited(
   limit = config.max_update_norm
   if limit is None:
     return message, None
-  if like is None:
-    like = [batch_stats.weights(message)]
-  parts = contract.split_message("max_update_norm", message, like)
-  are_differences = [shapes is not None for shapes in like]
+  if part_shapes is None:
+    part_shapes = [batch_stats.weights(message)]
+  parts = contract.split_message("max_update_norm", message, part_shapes)
+  are_differences = [shapes is not None for shapes in part_shapes]
   pairs = list(zip(parts, are_differences, strict=True))
   differences = [part for part, is_difference in pairs if is_difference]
   shorter, is_long = norms.clipped(differences, limit)
@@ -64,13 +65,13 @@ def limited(
   return contract.join_message(new_parts, message), is_long
 
 
-def client_info(
+def client_record(
   config: Config,
   output: ClientOutput,
   worker: Worker,
   client: Client,
   is_long: jax.Array | None,
-) -> ClientInfo:
+) -> ClientRecord:
   """What the engine records of a client, given the output that it returned.
 
   Args:
@@ -91,7 +92,7 @@ def client_info(
     is_clipped = is_long & is_valid
   elif is_long is not None:
     is_valid &= ~is_long
-  return ClientInfo(
+  return ClientRecord(
     weight=weight,
     is_valid=is_valid,
     is_clipped=is_clipped,
@@ -169,7 +170,7 @@ class Phase(NamedTuple):
 def reply_of_all(
   config: Config,
   clients: Client,
-  sent: tuple[Any, Any, ClientInfo],
+  visited: tuple[Any, Any, ClientRecord],
   share: jax.Array,
   phase: Phase,
   order: jax.Array | None,
@@ -179,20 +180,20 @@ def reply_of_all(
   Args:
     config: static options.
     clients: leaves [C', ...].
-    sent: the reply's value; what these clients keep from now on, leaves [C',
-      ...], or None; and their info.
+    visited: the reply's value; what these clients keep from now on, leaves [C',
+      ...], or None; and their records.
     share: of the reply.
     phase: of the reply.
     order: in which the clients were computed, see `mapping.computing_order`.
   """
-  *_, info = sent
-  reply = _without_costs(config, clients, sent, share, phase)
-  computed = {"computed_examples": _computed(config, info, order)}
-  visits, bytes_up = config.cohort_size, info.bytes_up[: config.cohort_size]
+  *_, records = visited
+  reply = _without_costs(config, clients, visited, share, phase)
+  computed = {"computed_examples": computed_examples(config, records, order)}
+  visits, bytes_up = config.cohort_size, records.bytes_up[: config.cohort_size]
   if config.has_empty_places:
     is_present = clients.number < config.num_clients
     visits = jnp.sum(is_present, dtype=jnp.int32)
-    bytes_up = jnp.where(is_present[:, None], info.bytes_up, 0)
+    bytes_up = jnp.where(is_present[:, None], records.bytes_up, 0)
   costs = _costs(reply, phase, visits, bytes_up)
   return dataclasses.replace(reply, counts=reply.counts | computed | costs)
 
@@ -200,7 +201,7 @@ def reply_of_all(
 def reply_of_one(
   config: Config,
   client: Client,
-  sent: tuple[Any, Any, ClientInfo],
+  visited: tuple[Any, Any, ClientRecord],
   share: jax.Array,
   phase: Phase,
 ) -> Reply:
@@ -211,41 +212,42 @@ def reply_of_one(
   Args:
     config: static options.
     client: leaves [1, ...].
-    sent: as of `reply_of_all`; what the client keeps and its info [1, ...].
+    visited: as of `reply_of_all`; what the client keeps and its record, leaves
+      [1, ...].
     share: of the reply.
     phase: of the reply.
   """
-  *_, info = sent
-  reply = _without_costs(config, client, sent, share, phase)
+  *_, records = visited
+  reply = _without_costs(config, client, visited, share, phase)
   counts = {n: count for n, count in reply.counts.items() if n != "examples"}
   return dataclasses.replace(
     reply,
     is_lost=~reply.counted[0],
     traces={},
-    counts=counts | _costs(reply, phase, 1, info.bytes_up),
+    counts=counts | _costs(reply, phase, 1, records.bytes_up),
   )
 
 
-def _without_costs(config, clients, sent, share, phase):
+def _without_costs(config, clients, visited, share, phase):
   """The reply of some clients, leaves [C', ...], without what they cost."""
-  value, client_state, info = sent
-  keys = info.traces.keys() & info.metrics.keys()
+  value, client_state, records = visited
+  keys = records.traces.keys() & records.metrics.keys()
   if keys:
     raise ValueError(
       f"ClientOutput.metrics: {min(keys)!r} is a field of trace= too; give the "
       "metric another name"
     )
-  counted, arrival = is_counted(clients, info), clients.arrival
+  counted, arrival = is_counted(clients, records), clients.arrival
   stores = counted
   if arrival is not None and arrival.is_last is not None:
     stores = counted & arrival.is_last
-  weight = weights_of(clients, info)
+  weight = weights_of(clients, records)
   has_none = jnp.sum(jnp.where(counted, weight, 0)) == 0
-  if info.weight is not None:  # All clients may have returned the weight 0.
+  if records.weight is not None:  # All clients may have returned the weight 0.
     has_none &= jnp.any((weight > 0) & ~counted)
-  left_out = {"rejected_clients": ~info.is_valid & ~clients.is_out}
-  if info.is_clipped is not None:
-    left_out["clipped_clients"] = info.is_clipped & ~clients.is_out
+  left_out = {"rejected_clients": ~records.is_valid & ~clients.is_out}
+  if records.is_clipped is not None:
+    left_out["clipped_clients"] = records.is_clipped & ~clients.is_out
   in_cohort = lambda tree: trees.take(tree, slice(config.cohort_size))
   is_absent = clients.number >= config.num_clients  # Empty places of a cohort.
   return Reply(
@@ -256,10 +258,10 @@ def _without_costs(config, clients, sent, share, phase):
     is_lost=~jnp.any(counted) | has_none,
     counts=counters.totals(
       **{name: flags.astype(jnp.int32) for name, flags in left_out.items()},
-      examples=info.examples,
+      examples=records.examples,
     )
-    | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
-    traces=in_cohort(_of_present(info.traces | info.metrics, is_absent)),
+    | {"gradient_evaluations": counters.total(records.gradient_evaluations)},
+    traces=in_cohort(_of_present(records.traces | records.metrics, is_absent)),
     client_state=client_state,
     state_rows=jnp.where(stores, clients.state_row, config.num_clients),
     phase=phase.number,
@@ -276,9 +278,9 @@ def _of_present(recorded, is_absent):
   return jax.tree.map(blank, recorded)
 
 
-def _computed(config, info, order):
+def computed_examples(config, records, order):
   """[8], examples computed, with padding to each chunk's slowest client."""
-  steps = info.num_steps if order is None else info.num_steps[order]
+  steps = records.num_steps if order is None else records.num_steps[order]
   # The steps of the first device, chunk by chunk, then those of the next one.
   steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
   slowest = jnp.max(steps.reshape(-1, config.chunk), 1)
@@ -325,17 +327,17 @@ def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
   )
 
 
-def is_counted(clients: Client, info: ClientInfo) -> jax.Array:
+def is_counted(clients: Client, records: ClientRecord) -> jax.Array:
   """[C'] bool, whose messages count."""
-  return info.is_valid & ~clients.is_out
+  return records.is_valid & ~clients.is_out
 
 
-def weights_of(clients: Client, info: ClientInfo) -> jax.Array:
+def weights_of(clients: Client, records: ClientRecord) -> jax.Array:
   """[C'] float, weights in means: those that clients returned, or their own."""
-  if info.weight is None:
+  if records.weight is None:
     return clients.weight
   # Clients that dropped out, and padding, have returned a weight too.
-  return jnp.where(clients.is_out, 0, info.weight)
+  return jnp.where(clients.is_out, 0, records.weight)
 
 
 def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
@@ -349,23 +351,23 @@ def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
 
 
-def mean_of(
-  total: Any, clients: Client, info: ClientInfo, is_normalized: bool
+def mean_of_counted(
+  total: Any, clients: Client, records: ClientRecord, is_normalized: bool
 ) -> Any:
   """The mean over the clients that count, from their weighted sum.
 
   Args:
     total: the weighted sum.
     clients: leaves [C', ...].
-    info: of these clients.
+    records: of these clients.
     is_normalized: whether the weights of all of `clients` sum to 1. If a
       sampler has scaled them, they do so only in expectation; but those of
       running statistics always do, as a variance must not become negative.
   """
-  weight, counted = weights_of(clients, info), is_counted(clients, info)
+  weight, counted = weights_of(clients, records), is_counted(clients, records)
   mass = jnp.sum(jnp.where(counted, weight, 0))
   is_short = jnp.any((weight > 0) & ~counted)
-  if info.weight is not None:
+  if records.weight is not None:
     divisor = mass
   elif is_normalized:  # Nothing changes if all count.
     divisor = jnp.where(is_short, mass, 1)

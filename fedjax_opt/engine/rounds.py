@@ -31,12 +31,12 @@ def run_rounds(
   key: jax.Array,
   data: ClientData,
   segment: dict[str, Any],
-  first: jax.Array,
-  count: jax.Array,
+  first_round: jax.Array,
+  num_rounds: jax.Array,
   secret_key: jax.Array | None = None,
   frozen_leaves: Any = None,
 ) -> tuple[tuple[State, Any], dict[str, jax.Array], dict[str, jax.Array]]:
-  """Runs rounds `first` to `first + count - 1`.
+  """Runs some rounds, the first of which has the number `first_round`.
 
   Args:
     config: static options.
@@ -48,9 +48,9 @@ def run_rounds(
     data: the clients in memory; of clients on disk only `sizes`.
     segment: the input that the host gives for these rounds, see `engine.feed`;
       leaves [T, ...]; {} if there is none.
-    first: [] int32.
-    count: [] int32, traced, at most T = `config.segment_rounds`, so that one
-      compiled program serves every segment of a run.
+    first_round: [] int32.
+    num_rounds: [] int32, traced, at most T = `config.segment_rounds`, so that
+      one compiled program serves every segment of a run.
     secret_key: [] random key of these rounds, see `Cohort.secret_key`.
     frozen_leaves: see `frozen.leaves_of`; None if there are none.
 
@@ -58,12 +58,12 @@ def run_rounds(
     The state, counters {name: [8]}, and traces {name: [T, C, ...]}.
   """
 
-  segment = segment or _drawn_ahead(config, key, data, first)
+  segment = segment or _drawn_ahead(config, key, data, first_round)
 
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
     server, client_state = state
-    round_data = _round_data(data, segment, round - first, client_state)
+    round_data = _round_data(data, segment, round - first_round, client_state)
     keys = {"key": key, "secret_key": secret_key}
     server = frozen.join(server, frozen_leaves)
     (server, client_state), *outputs = _one_round(
@@ -71,7 +71,7 @@ def run_rounds(
     )
     return (frozen.without(server), client_state), *outputs
 
-  _, counts, traces = jax.eval_shape(one_round, state, first)
+  _, counts, traces = jax.eval_shape(one_round, state, first_round)
   names = list(counts)
   is_short = counters.fit(config.segment_rounds, config.cohort_size)
   add = jnp.add if is_short else counters.add
@@ -85,11 +85,13 @@ def run_rounds(
     state, total, records = carry
     state, counts, traces = one_round(state, round)
     total = add(total, pack(counts))
-    record = lambda rows, row: rows.at[round - first].set(row)
+    record = lambda rows, row: rows.at[round - first_round].set(row)
     return state, total, jax.tree.map(record, records, traces)
 
   carry = (state, pack(trees.zeros_of(counts)), jax.tree.map(blank, traces))
-  state, total, traces = lax.fori_loop(first, first + count, body, carry)
+  state, total, traces = lax.fori_loop(
+    first_round, first_round + num_rounds, body, carry
+  )
   return state, {name: total[i] for i, name in enumerate(names)}, traces
 
 
@@ -97,7 +99,7 @@ def run_rounds(
 _MOST_AHEAD = 1 << 22
 
 
-def _drawn_ahead(config, key, data, first):
+def _drawn_ahead(config, key, data, first_round):
   """What the cohorts of a segment draw, see `Cohort.draws`; leaves [T, ...].
 
   A round in the loop then has about ten kernels fewer, each of which a GPU
@@ -115,7 +117,7 @@ def _drawn_ahead(config, key, data, first):
   def of_round(round):
     return Cohort(config, key, round, _round_data(data, {}, 0, None)).draws()
 
-  return jax.vmap(of_round)(first + jnp.arange(config.segment_rounds))
+  return jax.vmap(of_round)(first_round + jnp.arange(config.segment_rounds))
 
 
 def _round_data(data, segment, i, client_state):
@@ -135,19 +137,21 @@ def _round_data(data, segment, i, client_state):
   return RoundData(**data_fields | columns)
 
 
-def _one_round(config, algorithm, server, keys, round, data):
+def _one_round(config, algorithm, server, keys, round, round_data):
   """One round: `((server, client_state), counts, traces)`."""
-  parts = None
+  part_shapes = None
   if config.max_update_norm is not None:
-    parts = contract.shapes_of_parts(algorithm, server)
-  if data.write_slot is not None:
-    server = versions.store_version(algorithm, server, data.write_slot)
-    data = data._replace(versions=server.versions)
-  cohort = Cohort(config, round=round, data=data, parts=parts, **keys)
+    part_shapes = contract.shapes_of_parts(algorithm, server)
+  if round_data.write_slot is not None:
+    server = versions.store_version(algorithm, server, round_data.write_slot)
+    round_data = round_data._replace(versions=server.versions)
+  cohort = Cohort(
+    config, round=round, data=round_data, part_shapes=part_shapes, **keys
+  )
   output = contract.call_function("round", algorithm, server, cohort)
-  new, replies = _checked(output, cohort.phases)
+  new, replies = _state_and_replies(output, cohort.phases)
   keeps = [reply.client_state is not None for reply in replies]
-  if data.client_state is not None and not any(keeps):
+  if round_data.client_state is not None and not any(keeps):
     raise ValueError(
       "Algorithm.init_client: was given, but no client returns what it keeps; "
       "return ClientOutput(message, state=...), or leave init_client out"
@@ -161,9 +165,9 @@ def _one_round(config, algorithm, server, keys, round, data):
   server = jax.tree.map(
     lambda old, new: jnp.where(is_lost, old, new), server, new
   )
-  client_state = data.client_state
+  client_state = round_data.client_state
   for reply in replies:
-    client_state = _store(config, client_state, reply, is_lost)
+    client_state = _store_client_state(config, client_state, reply, is_lost)
   counts = {"lost_rounds": counters.counter(is_lost)}
   traces = {}
   for reply in replies:
@@ -181,7 +185,7 @@ def _one_round(config, algorithm, server, keys, round, data):
   return (server, client_state), counts, traces
 
 
-def _checked(output, phases):
+def _state_and_replies(output, phases):
   """`(state, [replies])` of what `round` returned.
 
   Raises:
@@ -218,7 +222,7 @@ def _checked(output, phases):
   return state, replies
 
 
-def _store(config, client_state, reply, is_lost):
+def _store_client_state(config, client_state, reply, is_lost):
   """What clients keep, with new rows for those that counted."""
   if reply.client_state is None:
     return client_state

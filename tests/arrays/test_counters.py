@@ -113,8 +113,10 @@ def test_padding_of_chunks_of_many_examples():
   plan = types.SimpleNamespace(batch_size=1000)
   config = types.SimpleNamespace(chunk=4, plan=plan)
   steps = jnp.repeat(jnp.array([2_000_000, 1_000_000], jnp.int32), 4)
-  info = types.SimpleNamespace(num_steps=steps)
-  assert read(replies._computed(config, info, None)) == 3_000_000 * 4000
+  records = types.SimpleNamespace(num_steps=steps)
+  assert (
+    read(replies.computed_examples(config, records, None)) == 3_000_000 * 4000
+  )
 
 
 @pytest.mark.parametrize("clients", [1, 7, 1000, 100_003])
