@@ -15,7 +15,7 @@ from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import brief
 
 
-def takes_everyone(name: str, cohort: Any) -> None:
+def check_takes_everyone(name: str, cohort: Any) -> None:
   """Checks that all clients take part in a round of an algorithm.
 
   Args:
@@ -110,15 +110,15 @@ def check_points(
   ]
   for point in points:
     check_algorithm(
-      "make(...)", _made(make, point, "the hyperparameters of the grid")
+      "make(...)", _algorithm_of(make, point, "the hyperparameters of the grid")
     )
   if grid:
     numbers = {name: np.asarray(values)[0] for name, values in grid.items()}
-    trace = lambda numbers: [_made(make, numbers, "traced numbers")][1:]
+    trace = lambda numbers: [_algorithm_of(make, numbers, "traced numbers")][1:]
     jax.eval_shape(trace, numbers)
 
 
-def _made(make, hyperparameters, kind):
+def _algorithm_of(make, hyperparameters, kind):
   """The algorithm of one point; what `make` raises becomes one line."""
   names = ", ".join(hyperparameters) or "none"
   with errors.calling(f"make: failed with {kind} ({names})"):

@@ -94,7 +94,7 @@ def adapt(
       is out of range.
     TypeError: if an argument is of a wrong type.
   """
-  layers = trainable.checked("layers", layers)
+  layers = trainable.checked_paths("layers", layers)
   if _has_adapters(params):
     raise ValueError("params: has adapters already; give its base")
   leaves, _ = jax.tree_util.tree_flatten_with_path(params)

@@ -18,7 +18,7 @@ from fedjax_opt.checks import errors, functions, rules
 from fedjax_opt.checks.values import brief, check_in_interval
 
 
-def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
+def rule_at(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   """The client rule of a round.
 
   Raises:
@@ -36,7 +36,7 @@ def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   return optimizer
 
 
-def at_round(rate: Any, round: jax.Array) -> Any:
+def rate_at(rate: Any, round: jax.Array) -> Any:
   """The rate in a round, given a rate or a function from the round to one.
 
   Raises:
@@ -58,7 +58,7 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   return number
 
 
-def mean_step(moved: Any, rate: Any, num_steps: Any) -> Any:
+def mean_direction(moved: Any, rate: Any, num_steps: Any) -> Any:
   """The mean direction of local steps at a rate.
 
   Args:

@@ -20,7 +20,7 @@ from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   GridOptions,
   RunOptions,
-  check_names,
+  check_option_names,
 )
 from fedjax_opt.engine.simulator import SimulationState as SimulationState
 from fedjax_opt.engine.simulator import Simulator
@@ -79,7 +79,7 @@ def simulate(
     ValueError: naming the invalid argument, before anything is compiled.
     TypeError: naming the argument of a wrong type, likewise.
   """
-  check_names(options)
+  check_option_names(options)
   simulator = Simulator(
     algorithm, data, test=test, validation=validation, **options
   )
@@ -138,7 +138,7 @@ def sweep(
     ValueError: naming the invalid argument, before anything is compiled.
     TypeError: naming the argument of a wrong type, likewise.
   """
-  check_names(options, GRID_DEFAULTS)
+  check_option_names(options, GRID_DEFAULTS)
   simulator = Simulator(
     make,
     data,

@@ -79,7 +79,7 @@ def train_only(
     ValueError: if a path matches no leaf of the model.
     TypeError: if an argument is of a wrong type.
   """
-  paths = checked("trainable", paths)
+  paths = checked_paths("trainable", paths)
   fns = (loss_fn,) if features_fn is None else (loss_fn, features_fn)
   takes = "(loss_fn) -> Algorithm"
   if features_fn is not None:
@@ -150,7 +150,7 @@ def mask(params: Any, paths: Sequence[str], name: str = "trainable") -> Any:
     ValueError: naming a path that matches no leaf, and what there is.
     TypeError: if the paths are no list of strings.
   """
-  paths = checked(name, paths)
+  paths = checked_paths(name, paths)
   leaves, structure = jax.tree_util.tree_flatten_with_path(params)
   joined = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
   leaf_keys = [joined(key_path) for key_path, _ in leaves]
@@ -188,7 +188,7 @@ def differentiated(loss_fn: LossFn, paths: Sequence[str]) -> LossFn:
   return loss
 
 
-def checked(name: str, paths: Any) -> tuple[str, ...]:
+def checked_paths(name: str, paths: Any) -> tuple[str, ...]:
   """The paths as a tuple of strings.
 
   Raises:

@@ -15,7 +15,7 @@ import optax
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Count, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 from fedjax_opt.rules.sarah import sarah
 
 
@@ -89,7 +89,7 @@ def bvr_l_sgd(
   """
 
   def local_routine(cohort, params, direction):  # Algorithm 3
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       params, direction = broadcast
@@ -149,7 +149,7 @@ def minibatch_sarah(
   """
 
   def one_step(cohort, params, direction):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
     updates = optax.tree.scale(-rate, direction)
     return optax.apply_updates(params, updates), None, ()
 

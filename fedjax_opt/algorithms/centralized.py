@@ -56,7 +56,7 @@ def centralized(
   """
 
   def gradient(params, cohort):
-    contract.takes_everyone("centralized", cohort)
+    contract.check_takes_everyone("centralized", cohort)
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.mean(one_client, broadcast=params)
 

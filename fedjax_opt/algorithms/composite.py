@@ -17,12 +17,12 @@ from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.prox.mirror import MirrorMap, euclidean
 from fedjax_opt.rules.proximal import (
   DualAveragingState,
-  check_finite,
+  check_is_penalty,
   dual_averaging,
   mirror_step,
   subgradient_step,
@@ -83,7 +83,7 @@ def fed_mid(
     return ModelState(optax.tree.cast_like(point, params))
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, params):
       rule = mirror_step(rate, client_psi, mirror_map)
@@ -184,7 +184,7 @@ def fed_dual_avg(
     return h.grad_h_plus_psi_conjugate(dual, elapsed, psi)
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
     num_steps = _common_steps(cohort) if averaged else None
 
     def one_client(worker, broadcast):
@@ -309,10 +309,10 @@ def fed_avg_subgradient(
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.
   """
-  check_finite(psi)
+  check_is_penalty(psi)
   algorithm = fed_avg(
     loss_fn,
-    lambda round: subgradient_step(at_round(learning_rate, round), psi),
+    lambda round: subgradient_step(rate_at(learning_rate, round), psi),
     optax.sgd(server_learning_rate),
   )
   # The objective counts psi of all leaves, also of running statistics.

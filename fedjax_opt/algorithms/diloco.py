@@ -50,11 +50,11 @@ def diloco(
     server = optax.sgd(0.7, momentum=0.9, nesterov=True)
 
   def init_client(params):
-    first = optimizers.of_round(client, jnp.int32(0))
+    first = optimizers.rule_at(client, jnp.int32(0))
     return optimizers.init("client", first, params)
 
   def one_client(worker, params):
-    rule = optimizers.of_round(client, worker.round)
+    rule = optimizers.rule_at(client, worker.round)
     local_params, rule_state = worker.descend_from(
       loss_fn, rule, params, worker.state
     )

@@ -114,7 +114,7 @@ def domo(
     return DomoState(params, zeros, zeros if average_local else None)
 
   def round(state, cohort):
-    rate = optimizers.at_round(learning_rate, cohort.round)
+    rate = optimizers.rate_at(learning_rate, cohort.round)
 
     def one_client(worker, server):
       rule, start = momentum_sgd(rate, mu_l, server.params), server.params

@@ -13,7 +13,7 @@ import optax
 
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
-from fedjax_opt.optimizers import at_round, mean_step
+from fedjax_opt.optimizers import mean_direction, rate_at
 
 
 class FedAdamWState(NamedTuple):
@@ -115,7 +115,7 @@ def fed_adamw(
     return FedAdamWState(params, zeros, shared(zeros), count=jnp.zeros(()))
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       params, delta, moment, count = broadcast
@@ -143,7 +143,7 @@ def fed_adamw(
     reply = cohort.mean(one_client, broadcast=tuple(state))
     moved, num_steps, moment = reply.value
     params = optax.tree.add(state.params, moved)
-    delta = mean_step(moved, rate, num_steps)
+    delta = mean_direction(moved, rate, num_steps)
     moment, num_steps = cohort.average(reply, (moment, num_steps))
     count = state.count + num_steps
     return FedAdamWState(params, delta, moment, count), reply

@@ -110,7 +110,7 @@ def _averaging_state(
   server = optax.sgd(1.0) if server is None else server
 
   def init(params):
-    first = optimizers.of_round(client, jnp.int32(0))
+    first = optimizers.rule_at(client, jnp.int32(0))
     rule_state = optimizers.init("client", first, params)
     for leaf in jax.tree.leaves(rule_state):
       if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -124,7 +124,7 @@ def _averaging_state(
   def round(state, cohort):
     def one_client(worker, received):
       params, rule_state = received
-      rule = optimizers.of_round(client, worker.round)
+      rule = optimizers.rule_at(client, worker.round)
       local_params, rule_state = worker.descend_from(
         loss_of(params), rule, params, rule_state
       )

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, checked
-from fedjax_opt.optimizers import at_round, mean_step
+from fedjax_opt.optimizers import mean_direction, rate_at
 
 
 class FedCmState(NamedTuple):
@@ -84,7 +84,7 @@ def with_client_momentum(
     return FedCmState(params, delta=optax.tree.zeros_like(params))
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       params, shared = broadcast
@@ -96,7 +96,7 @@ def with_client_momentum(
     moved, num_steps = reply.value
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     params = batch_stats.put(params, optax.tree.add(state.params, moved))
-    return FedCmState(params, mean_step(moved, rate, num_steps)), reply
+    return FedCmState(params, mean_direction(moved, rate, num_steps)), reply
 
   return Algorithm(
     init,

@@ -14,7 +14,7 @@ from fedjax_opt.algorithms.scaffold import mean_gradient
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 
 
 class FedDcState(NamedTuple):
@@ -81,7 +81,7 @@ def fed_dc(
     return FedDcState(params, drift=zeros, control=zeros)
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       (received, control), own_state = broadcast, worker.state

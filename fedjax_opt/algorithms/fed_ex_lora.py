@@ -59,7 +59,7 @@ def fed_ex_lora(
     Singhal et al., ACL 2025, FedEx-LoRA.
   """
   server = optax.sgd(1.0) if server is None else server
-  paths = trainable.checked("paths", paths)
+  paths = trainable.checked_paths("paths", paths)
   if missing := [name for name in lora.ADAPTERS if name not in paths]:
     raise ValueError(
       f"paths={list(paths)}: must have {' and '.join(missing)}; FFA-LoRA, "

@@ -20,7 +20,7 @@ from fedjax_opt.checks.fields import (
   Positive,
   checked,
 )
-from fedjax_opt.optimizers import at_round, mean_step
+from fedjax_opt.optimizers import mean_direction, rate_at
 
 
 class FedLadaState(NamedTuple):
@@ -115,7 +115,7 @@ def fed_lada(
     return FedLadaState(params, zeros, moment)
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       params, delta, moment = broadcast
@@ -142,7 +142,7 @@ def fed_lada(
     moment = cohort.average(reply, moment)
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     params = batch_stats.put(params, optax.tree.add(state.params, moved))
-    delta = mean_step(moved, rate, num_steps)
+    delta = mean_direction(moved, rate, num_steps)
     return FedLadaState(params, delta, moment), reply
 
   return Algorithm(

@@ -90,7 +90,7 @@ def fed_lesam(
         ahead = perturbation(optax.tree.sub(worker.state, received), rho)
       # At x + e from the start: no step has to go there and back.
       start = optax.tree.cast_like(optax.tree.add(received, ahead), received)
-      rule = _behind(optimizers.of_round(client, worker.round), ahead)
+      rule = _behind(optimizers.rule_at(client, worker.round), ahead)
       delta = optax.tree.sub(worker.descend(loss_fn, rule, start), start)
       return ClientOutput(delta, state=None if last_step else received)
 

@@ -15,7 +15,7 @@ from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 
 
 @checked()
@@ -70,7 +70,7 @@ def fed_nova(
   """
 
   def one_client(worker, params):
-    rate = at_round(learning_rate, worker.round)
+    rate = rate_at(learning_rate, worker.round)
     loss = loss_fn
     if mu is not None:
       loss = objectives.proximal(loss_fn, params, mu)

@@ -57,7 +57,7 @@ def fed_sam(
   """
 
   def of_round(round):
-    return sharpness_aware(optimizers.of_round(client, round), rho)
+    return sharpness_aware(optimizers.rule_at(client, round), rho)
 
   return fed_avg(loss_fn, of_round, server)
 

@@ -15,7 +15,7 @@ from fedjax_opt.arrays import norms
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 from fedjax_opt.rules.sharpness import perturbation
 
 
@@ -92,7 +92,7 @@ def fed_smoo(
     return FedSmooState(params, h=zeros, ahead=zeros)
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       (received, shared), own_state = broadcast, worker.state

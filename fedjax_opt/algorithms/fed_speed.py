@@ -12,7 +12,7 @@ import optax
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, Positive, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 
@@ -79,7 +79,7 @@ def fed_speed(
     return FedSpeedState(params, dual=zeros)
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
     strength = 1 / jnp.asarray(lam, float)
 
     def one_client(worker, received):

@@ -93,7 +93,7 @@ def mime_lite(
     return MimeLiteState(params, optimizers.init("base", base, params))
 
   def round(state, cohort):
-    rate = optimizers.at_round(learning_rate, cohort.round)
+    rate = optimizers.rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       params, base_state = broadcast

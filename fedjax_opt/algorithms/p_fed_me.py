@@ -13,7 +13,7 @@ from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Count, NonNegative, Positive, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 
 
 @checked()
@@ -69,7 +69,7 @@ def p_fed_me(
   """
 
   def one_client(worker, params):
-    rate = at_round(learning_rate, worker.round)
+    rate = rate_at(learning_rate, worker.round)
     rule = _envelope(rate, lam, inner_learning_rate, inner_steps)
     first = _EnvelopeState(batch_stats.without(params))
     local_params, (theta,) = worker.descend_from(loss_fn, rule, params, first)

@@ -16,7 +16,7 @@ from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, Positive, checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 
 
 @checked()
@@ -80,7 +80,7 @@ def per_fed_avg(
     phases = 2 if delta is None else 3
 
   def one_client(worker, params):
-    rate = at_round(learning_rate, worker.round)
+    rate = rate_at(learning_rate, worker.round)
     if not own_batches:
       rule = _on_one_batch(rate, alpha, delta)
       local_params = worker.descend(loss_fn, rule, params)

@@ -88,7 +88,7 @@ def fed_per(
   References:
     Arivazhagan et al., 2019, Algorithms 1 and 2.
   """
-  paths = trainable.checked("personal", personal)
+  paths = trainable.checked_paths("personal", personal)
   return _personal(loss_fn, client, server, lambda params: paths)
 
 
@@ -127,7 +127,7 @@ def fed_rep(
   References:
     Collins et al., ICML 2021, Algorithm 1.
   """
-  paths = trainable.checked("personal", personal)
+  paths = trainable.checked_paths("personal", personal)
 
   def rule_of(rule, worker):
     num_shared = jnp.maximum(1, jnp.round(worker.num_steps * shared_steps))
@@ -195,7 +195,7 @@ def _personal(
   def round(state, cohort):
     def one_client(worker, received):
       start = trainable.merge(received, worker.state)
-      rule = rule_of(optimizers.of_round(client, worker.round), worker)
+      rule = rule_of(optimizers.rule_at(client, worker.round), worker)
       shared, personal = split(worker.descend(loss_fn, rule, start))
       return ClientOutput(optax.tree.sub(shared, received), state=personal)
 

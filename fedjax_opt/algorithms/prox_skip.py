@@ -82,7 +82,7 @@ def prox_skip(
     return ProxSkipState(params, meetings=jnp.int32(0))
 
   def round(state, cohort):
-    contract.takes_everyone("prox_skip", cohort)
+    contract.check_takes_everyone("prox_skip", cohort)
     if not cohort.has_plain_means:
       raise ValueError(
         "prox_skip: needs plain means, by which its corrections add up to "

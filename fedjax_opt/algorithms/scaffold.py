@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
-from fedjax_opt.optimizers import at_round, mean_step
+from fedjax_opt.optimizers import mean_direction, rate_at
 
 
 class ScaffoldState(NamedTuple):
@@ -86,7 +86,7 @@ def with_control_variates(
     return ScaffoldState(params, control=optax.tree.zeros_like(params))
 
   def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
       (params, control), old_control = broadcast, worker.state
@@ -149,6 +149,6 @@ def mean_gradient(
     correction: added to each gradient.
     control: what a client without a step has instead, c_i.
   """
-  direction = mean_step(delta, rate, worker.num_steps)
+  direction = mean_direction(delta, rate, worker.num_steps)
   mean = optax.tree.sub(direction, correction)
   return optax.tree.where(rate * worker.num_steps > 0, mean, control)

@@ -10,7 +10,7 @@ import optax
 from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks.fields import checked
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 
 
 @checked()
@@ -42,7 +42,7 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
       return worker.batch_gradients(loss_fn, params)[0]
 
     reply = cohort.mean(one_client, broadcast=state.params)
-    rate = at_round(learning_rate, cohort.round)
+    rate = rate_at(learning_rate, cohort.round)
     updates = optax.tree.scale(-rate, reply.value)
     return ModelState(optax.apply_updates(state.params, updates)), reply
 
@@ -74,5 +74,5 @@ def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
   """
   return fed_avg(
-    loss_fn, lambda round: optax.sgd(at_round(learning_rate, round))
+    loss_fn, lambda round: optax.sgd(rate_at(learning_rate, round))
   )

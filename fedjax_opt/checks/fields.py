@@ -36,10 +36,10 @@ from fedjax_opt.checks.values import (
   check_instance,
   check_iterable,
   check_lengths,
-  check_names,
   check_path,
   check_plain_array,
   check_real_array,
+  check_strings,
   check_switch,
   check_text,
   check_tree,
@@ -261,7 +261,7 @@ def instance_of(
 
 SWITCH = Field(check_switch, kind=bool)
 SEED_OF_RUN = integer(most=(1 << 32) - 1)
-NAMES = Field(check_names)
+NAMES = Field(check_strings)
 NAME = Field(check_word)
 ARRAY = Field(check_real_array)
 PARAMS = Field(check_tree)

@@ -444,7 +444,7 @@ def check_tree(name: str, value: Any) -> None:
       )
 
 
-def check_names(name: str, values: Any) -> None:
+def check_strings(name: str, values: Any) -> None:
   """Raises TypeError if the values are not strings in a list or tuple."""
   is_list = isinstance(values, list | tuple)
   if not is_list or not all(isinstance(value, str) for value in values):

@@ -22,7 +22,7 @@ from fedjax_opt.checks.values import (
   brief,
   check_choice,
   check_instance,
-  check_names,
+  check_strings,
   check_word,
 )
 from fedjax_opt.data import hold_out
@@ -44,7 +44,7 @@ def _is_label(name: str, value: Any) -> None:
   if isinstance(value, str):
     check_word(name, value)
   else:
-    check_names(name, value)
+    check_strings(name, value)
 
 
 def _is_frame(name: str, value: Any) -> None:
@@ -206,7 +206,7 @@ def read_frame(path: str | os.PathLike) -> Any:
       memory.check_memory("it may take", _MEMORY_OF_PARQUET * size + num_bytes)
       return pandas.read_parquet(path)
     if ending.endswith((".csv", ".tsv", ".txt")):
-      csv_files.check_memory(path)
+      csv_files.check_table_fits(path)
       return _read_csv(path)
     raise ValueError("must be .csv, .tsv, .csv.gz or .parquet, or a folder")
 

@@ -31,7 +31,7 @@ from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs, programs
 from fedjax_opt.engine.cohort import Cohort
-from fedjax_opt.engine.config import Config, check_names
+from fedjax_opt.engine.config import Config, check_option_names
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.client_metrics import ClientMetrics
@@ -114,7 +114,7 @@ def evaluate_clients(
   """
   _check_parts(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
-  check_names(options, OPTIONS)
+  check_option_names(options, OPTIONS)
   params, server, rows, round = _states_of(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows, train)

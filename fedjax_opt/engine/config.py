@@ -198,7 +198,7 @@ _ARGUMENTS = {
 }
 
 
-def check_names(
+def check_option_names(
   names: Iterable[str], option_names: Iterable[str] = tuple(DEFAULTS)
 ) -> None:
   """Raises TypeError if an option is unknown, with the nearest name.
@@ -414,7 +414,7 @@ class Config:
       ValueError: naming the invalid option.
       TypeError: naming one that is unknown or of a wrong type.
     """
-    check_names(options, GRID_DEFAULTS)
+    check_option_names(options, GRID_DEFAULTS)
     settings = GRID_DEFAULTS | options
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]

@@ -31,7 +31,7 @@ from fedjax_opt.engine.config import (
   PLAINLY,
   Config,
   GridOptions,
-  check_names,
+  check_option_names,
 )
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.feed import lower_draws
@@ -113,7 +113,7 @@ class Simulator:
       ValueError: naming the invalid argument.
       TypeError: naming the argument of a wrong type.
     """
-    check_names(options, GRID_DEFAULTS)
+    check_option_names(options, GRID_DEFAULTS)
     # Numbers of NumPy's types would be other options to a run that resumes.
     options = {
       name: value.item() if isinstance(value, np.generic) else value
@@ -449,7 +449,7 @@ class Simulator:
     """Checks that an algorithm can be on a schedule, its versions in memory."""
     _check_is_public(algorithm)
     if self._clock.is_stale:
-      versions.check_memory(
+      versions.check_versions_fit(
         server.versions, layout.state_devices, target.device_bytes()
       )
 

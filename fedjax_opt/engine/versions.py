@@ -80,7 +80,9 @@ def store_version(
   return state._replace(versions=jax.tree.map(write, state.versions, broadcast))
 
 
-def check_memory(versions: Any, num_devices: int, have: int | None) -> None:
+def check_versions_fit(
+  versions: Any, num_devices: int, have: int | None
+) -> None:
   """Checks that the versions fit into the memory of a device.
 
   Args:

@@ -27,7 +27,7 @@ from fedjax_opt.engine.precision import (
 
 # A worker's own key is its client's key, folded with this number, which no
 # epoch has.
-_OWN = 0x0FF1
+_OWN_KEY = 0x0FF1
 
 
 class Arrival(NamedTuple):
@@ -69,7 +69,7 @@ class Client(NamedTuple):
 
 # Examples in a chunk of a mean gradient: enough for large matrix products, and
 # few enough for any memory.
-_CHUNK = 512
+_EXAMPLES_AT_ONCE = 512
 
 
 class Worker:
@@ -112,7 +112,7 @@ class Worker:
     self.round = round
     # Batches use the client's key folded with an epoch's number, 0, 1, ...
     # Losses use it folded with 1 or 2, then with the number of a step or chunk.
-    self.key = jax.random.fold_in(client.key, _OWN)
+    self.key = jax.random.fold_in(client.key, _OWN_KEY)
     self.size = client.size
     self.num_steps = client.num_steps
     self._state = state
@@ -169,7 +169,7 @@ class Worker:
     Returns:
       The local model after the last step.
     """
-    rule = optimizers.of_round(rule, self.round)
+    rule = optimizers.rule_at(rule, self.round)
     rule_state = optimizers.init(
       "client", rule, local_model(self._config.precision, params)
     )
@@ -196,7 +196,7 @@ class Worker:
     def step(k, carry):
       nonlocal gradients_per_step
       params, rule_state, traces = carry
-      mean_loss = self._mean_loss(loss_fn, k)
+      mean_loss = self._step_loss(loss_fn, k)
       value, grads = jax.value_and_grad(mean_loss)(params)
       extras, calls = extras_of(rule, mean_loss, params, value, grads)
       old_state = rule_state
@@ -209,14 +209,16 @@ class Worker:
       name = "client: the rule's state"
       functions.check_like(name, rule_state, old_state, "init")
       gradients_per_step = 1 + len(calls)
-      record = lambda name, trace: trace.at[k].set(_field(rule_state, name))
+      record = lambda name, trace: trace.at[k].set(
+        _traced_field(rule_state, name)
+      )
       traces = {name: record(name, trace) for name, trace in traces.items()}
       return params, rule_state, traces
 
     blank = lambda name: jnp.full(
       config.plan.max_steps,
       jnp.nan,
-      trees.at_least_float32(_field(rule_state, name)).dtype,
+      trees.at_least_float32(_traced_field(rule_state, name)).dtype,
     )
     traces = {name: blank(name) for name in config.trace}
     # A static number of steps needs no masking under vmap.
@@ -226,7 +228,7 @@ class Worker:
     initial = lax.optimization_barrier(start), rule_state, traces
     end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, initial)
     examples = jnp.sum(self._client.batch_sizes, dtype=jnp.int32)
-    self._count(gradients_per_step, examples, None)
+    self._count_gradients(gradients_per_step, examples, None)
     return master_model(params, start, end), rule_state
 
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
@@ -248,20 +250,20 @@ class Worker:
       loss_fn, (params,), rows, jnp.arange(len(rows)) < size, "all", size
     )[0]
 
-  def batch_gradients(self, loss_fn: LossFn, *points: Params) -> list[Params]:
-    """Gradients of the mean loss over all local batches, at several points.
+  def batch_gradients(self, loss_fn: LossFn, *models: Params) -> list[Params]:
+    """Gradients of the mean loss over all local batches, at several models.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
-      *points: where to take them, each on the same K B examples.
+      *models: where to take them, each on the same K B examples.
 
     Returns:
-      One gradient for each point.
+      One gradient for each model.
     """
     rows, sizes = self._client.batches, self._client.batch_sizes
     in_batch = jnp.arange(rows.shape[1]) < sizes[:, None]  # [K, B]
     return self._mean_gradients(
-      loss_fn, points, rows.reshape(-1), in_batch.reshape(-1), None
+      loss_fn, models, rows.reshape(-1), in_batch.reshape(-1), None
     )
 
   def sample_gradient(
@@ -286,69 +288,71 @@ class Worker:
       loss_fn, (params,), rows[positions], mask, num_examples
     )[0]
 
-  def _mean_gradients(self, loss_fn, points, rows, mask, kind, stop=None):
-    """Gradients at each point of the mean loss over rows, in chunks.
+  def _mean_gradients(self, loss_fn, models, rows, mask, counted_as, stop=None):
+    """Gradients at each model of the mean loss over rows, in chunks.
 
     Gradients are zero at running statistics, which change by local steps, not
     by gradients. Rows [n] have the weight 1 where `mask` [n] is true, and 0
-    elsewhere. From position `stop` on, `mask` is false. `kind` says which
+    elsewhere. From position `stop` on, `mask` is false. `counted_as` says which
     examples the rows are, see `gradient_counts`.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
     batch_size = self._config.plan.batch_size
-    chunk = max(1, _CHUNK // batch_size) * batch_size
+    chunk = max(1, _EXAMPLES_AT_ONCE // batch_size) * batch_size
     chunk = min(chunk, len(rows))
     padding = -len(rows) % chunk
     rows, mask = jnp.pad(rows, (0, padding)), jnp.pad(mask, (0, padding))
     rows = lists.with_own(rows, mask)
 
     def add(i, totals):
-      batch = self._examples(lax.dynamic_slice_in_dim(rows, i * chunk, chunk))
+      batch = self._examples_at(
+        lax.dynamic_slice_in_dim(rows, i * chunk, chunk)
+      )
       in_chunk = lax.dynamic_slice_in_dim(mask, i * chunk, chunk)
       rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 2), i)
 
       def loss(params):
         return jnp.sum(jnp.where(in_chunk, loss_fn(params, batch, rng), 0))
 
-      grads = [jax.grad(loss)(point) for point in points]
+      grads = [jax.grad(loss)(model) for model in models]
       return jax.tree.map(jnp.add, totals, grads)
 
     # In half precision, sums over many examples overflow and lose digits.
     zeros_of = lambda leaf: trees.at_least_float32(jnp.zeros_like(leaf))
-    zeros = [jax.tree.map(zeros_of, point) for point in points]
+    zeros = [jax.tree.map(zeros_of, model) for model in models]
     if len(rows) == chunk:
       totals = add(0, zeros)
     else:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
     num_rows = jnp.sum(mask)
-    self._count(len(points), num_rows.astype(jnp.int32), kind)
+    self._count_gradients(len(models), num_rows.astype(jnp.int32), counted_as)
     mean = lambda leaf: leaf / jnp.maximum(num_rows, 1).astype(leaf.dtype)
     return [
       optax.tree.cast_like(
-        batch_stats.without(jax.tree.map(mean, total)), point
+        batch_stats.without(jax.tree.map(mean, total)), model
       )
-      for total, point in zip(totals, points, strict=True)
+      for total, model in zip(totals, models, strict=True)
     ]
 
-  def _count(self, gradients, examples, kind):
+  def _count_gradients(self, gradients, examples, counted_as):
     """Counts gradients of this many examples each, see `gradient_counts`."""
-    self.gradient_counts.append((gradients, kind))
+    self.gradient_counts.append((gradients, counted_as))
     spent = counters.times(counters.counter(examples), gradients)
     self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 
-  def _examples(self, rows):
+  def _examples_at(self, rows):
     """{name: [B, ...]}, the pooled examples of these rows."""
     return {
       name: jnp.take(leaf, rows, axis=0, mode="clip")
       for name, leaf in self._pool.items()
     }
 
-  def _mean_loss(self, loss_fn, k):
+  def _step_loss(self, loss_fn, k):
     """The loss of step k's batch, `(params, draw=0) -> scalar`."""
     loss_fn = computed_loss(self._config.precision, loss_fn)
     rows = self._client.batches[k]  # [B]
-    batch = self._examples(rows)
+    batch = self._examples_at(rows)
     rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 1), k)
     needs_no_mask = self._config.plan.needs_no_mask
     count = self._client.batch_sizes[k]
@@ -365,7 +369,7 @@ class Worker:
     return mean_loss
 
 
-def _field(rule_state, name):
+def _traced_field(rule_state, name):
   """A field of a rule's state, at any depth of a chain of rules."""
   return jnp.asarray(optimizers.traced_field(rule_state, name))
 

@@ -42,7 +42,7 @@ def read(
   how |= {"compression": "gzip" if path.suffix.lower() == ".gz" else None}
   number = lambda cells: pandas.to_numeric(cells, errors="coerce")
   with errors.reading(path, "give a CSV file", Exception):
-    check_memory(path)
+    check_table_fits(path)
     frame = read_rows(path, **how)
     numbers = {name: number(frame[name]) for name in columns if name in frame}
   for name in columns:
@@ -55,7 +55,7 @@ def read(
   return frame, [numbers[name].to_numpy(float) for name in columns]
 
 
-def check_memory(path: pathlib.Path) -> None:
+def check_table_fits(path: pathlib.Path) -> None:
   """Checks that a file's table can be in memory.
 
   Raises:

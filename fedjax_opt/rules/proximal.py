@@ -119,7 +119,7 @@ def dual_averaging(
   return optax.GradientTransformation(init_fn, update_fn)
 
 
-def check_finite(psi: Regularizer) -> None:
+def check_is_penalty(psi: Regularizer) -> None:
   """Raises ValueError if psi is a constraint, or a sum with one."""
   if not psi.is_finite:
     raise ValueError(
@@ -155,7 +155,7 @@ def subgradient_step(
   References:
     The program of Yuan et al., "Federated Composite Optimization", ICML 2021.
   """
-  check_finite(psi)
+  check_is_penalty(psi)
 
   def update_fn(grads, state, params=None):
     rules.check_needs("subgradient_step", params)

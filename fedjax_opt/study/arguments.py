@@ -8,7 +8,7 @@ from typing import Any
 from fedjax_opt.checks.fields import instance_of, mapping_of, sequence_of
 from fedjax_opt.checks.values import brief, check_text, check_word
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import DEFAULTS, check_names
+from fedjax_opt.engine.config import DEFAULTS, check_option_names
 from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning, words
@@ -99,7 +99,7 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
     try:
       make, grid, options = Method(*method)
       inputs.check_is_grid("grid", grid)
-      check_names(options)
+      check_option_names(options)
       by_label[label] = Method(*inputs.check_grid(make, grid), options)
     except (TypeError, ValueError) as error:
       raise type(error)(f"methods[{label!r}]: {error}") from None

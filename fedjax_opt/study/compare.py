@@ -10,7 +10,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import RunOptions, check_names
+from fedjax_opt.engine.config import RunOptions, check_option_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import environment
 from fedjax_opt.results.metric_names import check_has_direction
@@ -139,7 +139,7 @@ def compare(
     ValueError: naming the invalid argument, before anything is compiled.
     TypeError: naming the argument of a wrong type, likewise.
   """
-  check_names(options)
+  check_option_names(options)
   if metric is None:
     metric = "client_test_accuracy" if own_models else "test_accuracy"
   check_has_direction(metric)

@@ -103,7 +103,7 @@ def with_upload(
     ValueError: if the algorithm sends no difference, or in several phases.
     TypeError: if an argument is of a wrong type.
   """
-  upload = checked(upload)
+  upload = as_upload(upload)
   messages.check_sends("upload", algorithm)
   rule = optax.with_extra_args_support(upload.rule)
   keeps = _has_state(rule)
@@ -151,7 +151,7 @@ def with_upload(
   )
 
 
-def checked(upload: Any) -> Upload:
+def as_upload(upload: Any) -> Upload:
   """The upload, made of a transformation if it is one.
 
   Raises:

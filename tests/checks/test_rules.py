@@ -12,7 +12,7 @@ import fedjax_opt as fo
 from fedjax_opt import algorithms, contract, optimizers, prox
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
-from fedjax_opt.optimizers import at_round
+from fedjax_opt.optimizers import rate_at
 from tests.helpers import refusals
 from tests.helpers.linear import SGD, loss_fn
 from tests.helpers.public_names import FACTORIES
@@ -62,7 +62,7 @@ OF_ROUND = lambda round: 1
 
 
 test_is_refused = refusals.of_table(
-  "rules.txt", types, contract, optimizers, prox, at_round, update, trained,
+  "rules.txt", types, contract, optimizers, prox, rate_at, update, trained,
   ZERO=ZERO, OF_ROUND=OF_ROUND,
 )  # fmt: skip
 

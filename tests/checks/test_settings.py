@@ -2,7 +2,7 @@
 
 from fedjax_opt import samplers, simulate
 from fedjax_opt.engine import client_state, inputs
-from fedjax_opt.engine.config import Config, check_names
+from fedjax_opt.engine.config import Config, check_option_names
 from tests.helpers import refusals
 from tests.helpers.linear import ALGORITHM, DATA, PARAMS
 
@@ -20,6 +20,6 @@ def run(bad):
 
 
 test_is_refused = refusals.of_table(
-  "settings.txt", samplers, client_state, inputs, check_names, settings,
+  "settings.txt", samplers, client_state, inputs, check_option_names, settings,
   of_grid, run,
 )  # fmt: skip

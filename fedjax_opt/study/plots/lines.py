@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import check_names
+from fedjax_opt.checks.values import check_strings
 from fedjax_opt.results.names import format_number, shown_name
 from fedjax_opt.study.plots.frame import COLORS, LINE_STYLES, log_scale
 from fedjax_opt.study.plots.metric_axis import Curve, MetricAxis
@@ -73,7 +73,7 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
     label -> its style.
   """
   labels = list(labels)
-  check_names("labels", labels)
+  check_strings("labels", labels)
   numbers: dict[str, int] = {}
   for label in labels:
     number = _LOOKS.get(shown_name(label))
