@@ -43,7 +43,7 @@ def least_of_processes(number: int) -> int:
   return -of_any_process(-number)
 
 
-def entropy(shape: tuple[int, ...]) -> np.ndarray:
+def random_words(shape: tuple[int, ...]) -> np.ndarray:
   """Random uint32 of the operating system; all processes must call it.
 
   Of several processes all have those of the first one.

@@ -217,7 +217,7 @@ def test_a_checkpoint_holds_no_key(tmp_path, monkeypatch):
     keys.append(np.frombuffer(os.urandom(4 * math.prod(shape)), np.uint32))
     return keys[-1].reshape(shape)
 
-  monkeypatch.setattr(multi_process, "entropy", entropy)
+  monkeypatch.setattr(multi_process, "random_words", entropy)
   saved_about = {}
   for name, algorithm in (("secret", still()), ("seeded", seeded())):
     folder = tmp_path / name
@@ -244,7 +244,7 @@ def test_all_processes_have_the_same_noise(monkeypatch):
 
   monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", from_first)
   monkeypatch.setattr(jax, "process_count", lambda: 2)
-  np.testing.assert_array_equal(multi_process.entropy((3, 2)), of_first)
+  np.testing.assert_array_equal(multi_process.random_words((3, 2)), of_first)
   assert words_given[0].shape == (3, 2)
   assert not np.array_equal(words_given[0], of_first)
 

@@ -55,16 +55,16 @@ def most_in_memory(params: Params | None) -> int:
   return multi_process.least_of_processes(count)
 
 
-def fitting(chunk: int, needs: int, have: int | None) -> int:
+def largest_that_fits(chunk: int, needed: int, available: int | None) -> int:
   """How many of what is vectorized fit into memory, at least one.
 
   Args:
     chunk: how many there are.
-    needs: bytes that they need together.
-    have: bytes that there are; None if that is not known.
+    needed: bytes that they need together.
+    available: bytes that there are; None if that is not known.
   """
-  if have is not None and needs > have:
-    chunk = max(1, min(int(chunk * have / max(needs, 1)), chunk - 1))
+  if available is not None and needed > available:
+    chunk = max(1, min(int(chunk * available / max(needed, 1)), chunk - 1))
   # All processes must run the same program.
   return multi_process.least_of_processes(chunk)
 

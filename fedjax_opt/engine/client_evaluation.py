@@ -323,8 +323,8 @@ def config_of(
   settings = {**options, "local_steps": local_steps or 1, "client_devices": 1}
   config = Config.create(data, settings, params)
   if options.get("client_chunk") is None:
-    chunk = min(config.chunk, _CLIENTS_AT_ONCE)
-    config = dataclasses.replace(config, chunk=chunk)
+    chunk = min(config.client_chunk, _CLIENTS_AT_ONCE)
+    config = dataclasses.replace(config, client_chunk=chunk)
   return config
 
 

@@ -280,8 +280,8 @@ class Config:
     client_dropout: probability that a client drops out of a round.
     max_update_norm: the largest norm of a message, or None.
     max_update_action: 'reject' or 'clip', of longer messages.
-    chunk: how many clients are vectorized at a time, on each device.
-    chooses_chunk: whether 'auto' chose it.
+    client_chunk: how many clients are vectorized at a time, on each device.
+    chooses_client_chunk: whether 'auto' chose it.
     trace: fields of the client rule's state to record at each local step.
     evaluate: metrics of a model, or None.
     eval_every: rounds from one evaluation to the next.
@@ -307,7 +307,7 @@ class Config:
   client_dropout: float
   max_update_norm: float | None
   max_update_action: str
-  chunk: int
+  client_chunk: int
   trace: tuple[str, ...]
   evaluate: EvaluateFn | None
   eval_every: int
@@ -319,7 +319,7 @@ class Config:
   grid_chunk: int | None
   precision: str
   client_memory: str
-  chooses_chunk: bool = False
+  chooses_client_chunk: bool = False
   has_secret_noise: bool = False
   clock: Clock | None = None
 
@@ -376,7 +376,7 @@ class Config:
     """The options with which another run gives the same bits as this one."""
     options = {
       "client_map": "vmap",
-      "client_chunk": self.chunk,
+      "client_chunk": self.client_chunk,
       "client_memory": self.client_memory,
       "client_devices": self.layout.client_devices,
       "model_devices": self.layout.model_devices,
@@ -455,8 +455,8 @@ class Config:
       ),
       "plan": plan,
       "by_examples": settings["weighting"] == "examples",
-      "chunk": chunk,
-      "chooses_chunk": (settings["client_map"], settings["client_chunk"])
+      "client_chunk": chunk,
+      "chooses_client_chunk": (settings["client_map"], settings["client_chunk"])
       == ("auto", None),
       "trace": tuple(settings["trace"]),
       "mean_size": float(np.mean(sizes)),

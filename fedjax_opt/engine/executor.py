@@ -58,9 +58,11 @@ class Executor:
       sizes = {"indices": None, "sizes": data.sizes}
       self._data = put_shared((({}, sizes), {"seed": numbers, "data": {}}))
       sample = feed.sample_of(data)
-      self._evaluated = put_shared(_grouped(sample, numbers))
+      self._evaluated = put_shared(_shared_and_per_seed(sample, numbers))
     else:
-      self._data = self._evaluated = put_shared(_grouped(data, numbers))
+      self._data = self._evaluated = put_shared(
+        _shared_and_per_seed(data, numbers)
+      )
     self._shapes, self._traced, self._programs = None, {}, {}
     self.place_points()
 
@@ -72,7 +74,7 @@ class Executor:
       hyperparameters = trees.take(hyperparameters, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
-    self._hyper, self._is_active = put((hyperparameters, is_active))
+    self._hyperparameters, self._is_active = put((hyperparameters, is_active))
 
   def open_feed(self) -> feed.Feed:
     """The segments of the run, as a context manager."""
@@ -115,7 +117,7 @@ class Executor:
       )
       segment = new_feed.shapes_of_segments()
     self._inputs = {
-      "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
+      "rounds": self._rounds_inputs(state, segment, 0, 0, _zero_words),
       "evaluation": self._evaluation_inputs(state),
     }
     traced = {
@@ -182,7 +184,7 @@ class Executor:
     try:
       self._programs = self._compiled(names)
     except MemoryError:  # As a TPU's compiler finds.
-      if not self._fit_clients(self.config.chunk // 2):
+      if not self._limit_clients(self.config.client_chunk // 2):
         raise
       return True
     needs = [needed_bytes(program) for program in self._programs.values()]
@@ -202,7 +204,7 @@ class Executor:
         for name, traced in self._traced.items()
         if name in names
       }
-      with self._explained():
+      with self._explaining_memory():
         return {name: future.result() for name, future in futures.items()}
 
   def _take_fewer_settings(self, needs: list[int | None]) -> bool:
@@ -222,7 +224,7 @@ class Executor:
     per_device = len(self.active.present) // config.layout.grid_devices
     chunk = min(config.grid_chunk or per_device, per_device)
     largest = 0 if None in needs else max(needs, default=0)
-    at_most = chunks.fitting(chunk, largest, target.device_bytes())
+    at_most = chunks.largest_that_fits(chunk, largest, target.device_bytes())
     if at_most == chunk:
       return False
     # Even chunks if possible: a smaller last chunk would be a second program.
@@ -244,18 +246,18 @@ class Executor:
     analysis = self._programs["rounds"].memory_analysis()
     client_bytes = analysis.temp_size_in_bytes
     spare = memory - (needs - client_bytes)
-    return self._fit_clients(
-      chunks.fitting(self.config.chunk, client_bytes, spare)
+    return self._limit_clients(
+      chunks.largest_that_fits(self.config.client_chunk, client_bytes, spare)
     )
 
-  def _fit_clients(self, most: int) -> bool:
+  def _limit_clients(self, most: int) -> bool:
     """Limits the clients computed at a time; whether that changed it."""
     config = self.config
-    if not config.chooses_chunk or not 1 <= most < config.chunk:
+    if not config.chooses_client_chunk or not 1 <= most < config.client_chunk:
       return False
     num_local = -(-config.cohort_size // config.layout.client_devices)
     size = chunks.even_chunk(num_local, most)
-    self.config = dataclasses.replace(config, chunk=size)
+    self.config = dataclasses.replace(config, client_chunk=size)
     return True
 
   def advance(
@@ -284,11 +286,11 @@ class Executor:
       segment,
       first,
       stop - first,
-      multi_process.entropy,
+      multi_process.random_words,
     )
     program = self._programs["rounds"]
     with (
-      self._explained("rounds"),
+      self._explaining_memory("rounds"),
       jax.profiler.TraceAnnotation("compute a segment"),
     ):
       (server, new_rows), *records = program(*inputs)
@@ -302,7 +304,7 @@ class Executor:
     if "evaluation" not in self._programs:
       return {}
     inputs = self._evaluation_inputs(state)
-    with self._explained("evaluation"):
+    with self._explaining_memory("evaluation"):
       return multi_process.fetch(self._programs["evaluation"](*inputs))
 
   def params(self, state: RunState) -> Params:
@@ -333,9 +335,13 @@ class Executor:
       points.params_program(self.config, self._points.make)
     )
 
-  def _rounds_inputs(self, state, segment, first, count, draw):
-    per_point = (self._secret(draw), self._hyper, self._is_active)
-    numbers = np.int32(first), np.int32(count)
+  def _rounds_inputs(self, state, segment, first, num_rounds, random_words):
+    per_point = (
+      self._secret_words(random_words),
+      self._hyperparameters,
+      self._is_active,
+    )
+    numbers = np.int32(first), np.int32(num_rounds)
     shared = (*_with_frozen(self._data, state.frozen), *numbers)
     changing = state.server, state.client_state
     return changing, per_point, segment, shared
@@ -343,19 +349,19 @@ class Executor:
   def _evaluation_inputs(self, state):
     held_out = self._test, self._validation
     shared = (*_with_frozen(self._evaluated, state.frozen), *held_out)
-    return state.server, (self._hyper,), {}, shared
+    return state.server, (self._hyperparameters,), {}, shared
 
-  def _secret(self, draw):
+  def _secret_words(self, random_words):
     """Words of random keys for one call of the program; nobody keeps them."""
     if not self.config.has_secret_noise:
       return None
     words = jax.eval_shape(lambda: jax.random.key_data(run_key(0))).shape
     if self._points.have_axes:
       words = len(self.active.present), len(self._points.seeds), *words
-    return self.config.layout.put_per_point(draw(words))
+    return self.config.layout.put_per_point(random_words(words))
 
   @contextlib.contextmanager
-  def _explained(self, name: str | None = None):
+  def _explaining_memory(self, name: str | None = None):
     """Says in one line that memory ran out inside, and what to change.
 
     Args:
@@ -370,7 +376,7 @@ class Executor:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       needs = name and needed_bytes(self._programs[name])
-      text = _ways_to_less(needs, target.device_bytes())
+      text = _memory_advice(needs, target.device_bytes())
       raise MemoryError(text) from error
 
   def _warn_of_memory(self, needs):
@@ -381,7 +387,7 @@ class Executor:
     # Of a processor's memory a run takes half by choice, and can take all.
     limit = 2 * memory if target.platform() == "cpu" else memory
     if max(needs) > limit:
-      warnings.warn(_ways_to_less(max(needs), limit), stacklevel=2)
+      warnings.warn(_memory_advice(max(needs), limit), stacklevel=2)
 
 
 def needed_bytes(program: jax.stages.Compiled) -> int | None:
@@ -398,7 +404,7 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
 
 
 # What stands for the words of random keys while a program is traced.
-_no_secret = functools.partial(np.zeros, dtype=np.uint32)
+_zero_words = functools.partial(np.zeros, dtype=np.uint32)
 
 
 def _with_frozen(grouped, frozen_leaves):
@@ -407,7 +413,7 @@ def _with_frozen(grouped, frozen_leaves):
   return per_seed | {"frozen": by_seed}, data, shared
 
 
-def _grouped(data, seeds):
+def _shared_and_per_seed(data, seeds):
   """The clients in memory: what all seeds share, and what each seed has."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
@@ -415,11 +421,13 @@ def _grouped(data, seeds):
   return (data.examples, shared), {"seed": seeds, "data": by_seed}
 
 
-def _ways_to_less(needs, have):
+def _memory_advice(needed, available):
   """What memory is needed, what there is, and which options make it less."""
   message = "a device's memory is too small"
-  if needs is not None and have is not None:
-    message += f": a program needs {needs / 1e9:.1f} GB of {have / 1e9:.1f} GB"
+  if needed is not None and available is not None:
+    message += (
+      f": a program needs {needed / 1e9:.1f} GB of {available / 1e9:.1f} GB"
+    )
   return (
     f"{message}; try a smaller client_chunk, grid_chunk or batch_size, "
     "client_memory='host', or precision='bfloat16'"

@@ -91,8 +91,8 @@ class Feed:
   def _plan_reading(self):
     """How many rounds a segment has, and how many examples fit into a round."""
     config = self._config
-    unit = config.chunk * config.layout.client_devices
-    num_local = -(-config.cohort_size // unit) * config.chunk
+    unit = config.client_chunk * config.layout.client_devices
+    num_local = -(-config.cohort_size // unit) * config.client_chunk
     # A round has room for a cohort of the largest clients.
     at_most = min(num_local, config.cohort_size)
     self._capacity = self._population.capacity(at_most)
@@ -125,7 +125,7 @@ class Feed:
     if not self._is_needed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
-    draw = functools.partial(_draw, self._config)
+    draw = functools.partial(_draw_cohorts, self._config)
     arrivals = self._arrivals(rounds)
     draws = jax.eval_shape(draw, self._seeds, rounds, self._sizes, arrivals)
     # The shapes of cohorts without clients, so that nothing is read.
@@ -164,7 +164,9 @@ class Feed:
     ):
       rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
       arrivals = self._arrivals(rounds)
-      draws = _draw(self._config, self._seeds, rounds, self._sizes, arrivals)
+      draws = _draw_cohorts(
+        self._config, self._seeds, rounds, self._sizes, arrivals
+      )
       draws, computed = jax.device_get(draws)
     computed = computed.copy()
     computed[:, stop - first :] = self._config.num_clients  # Not read.
@@ -220,11 +222,11 @@ class Feed:
 def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
   """The program that draws cohorts, lowered for one round."""
   seeds, round = np.asarray(seeds, np.uint32), np.zeros(1, np.int32)
-  return _draw.lower(config, seeds, round, sizes)
+  return _draw_cohorts.lower(config, seeds, round, sizes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _draw(config, seeds, rounds, sizes, arrivals=None):
+def _draw_cohorts(config, seeds, rounds, sizes, arrivals=None):
   """The input of rounds, leaves [seeds, T, ...]; and cohorts [seeds, T, C'].
 
   The input consists of fields of `RoundData` and `Arrival`: those of the

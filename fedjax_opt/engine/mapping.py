@@ -78,7 +78,7 @@ def visit_in_chunks(
   def one_chunk(clients):
     return summarize(clients, _visit_chunk(config, data, visit, clients))
 
-  chunk = config.chunk
+  chunk = config.client_chunk
   if chunk == len(clients.number):
     return one_chunk(clients)
   one_chunk = jax.jit(one_chunk)  # Traced once for its shapes and the loop.
@@ -132,7 +132,7 @@ def _compensated_sum(total, correction, sums):
 
 def _visit_chunk(config, data, visit, clients):
   """Maps `visit` over a chunk of clients, leaves [chunk, ...]."""
-  if config.chunk > 1:
+  if config.client_chunk > 1:
     return jax.vmap(visit)(*_with_batches_and_states(config, data, clients))
   # One client needs no batch axis, which would slow its products down.
   visited = visit_one(config, data, visit, clients)
@@ -178,7 +178,7 @@ def with_batches(config: Config, data: RoundData, clients: Client) -> Client:
 
 def pad_cohort(config: Config, clients: jax.Array) -> jax.Array:
   """[C] -> [C'], padded with the number M to whole chunks on each device."""
-  unit = config.chunk * config.layout.client_devices
+  unit = config.client_chunk * config.layout.client_devices
   padding = (0, -len(clients) % unit)
   return jnp.pad(clients, padding, constant_values=config.num_clients)
 
@@ -197,7 +197,7 @@ def computing_order(config: Config, sizes: jax.Array) -> jax.Array | None:
   Returns:
     [C'] int32, or None for the order of the cohort.
   """
-  at_once = config.chunk * config.layout.client_devices
+  at_once = config.client_chunk * config.layout.client_devices
   if config.plan.common_steps is not None or at_once >= len(sizes):
     return None
   return jnp.argsort(-sizes, stable=True)

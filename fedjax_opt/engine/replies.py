@@ -283,8 +283,8 @@ def computed_examples(config, records, order):
   steps = records.num_steps if order is None else records.num_steps[order]
   # The steps of the first device, chunk by chunk, then those of the next one.
   steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
-  slowest = jnp.max(steps.reshape(-1, config.chunk), 1)
-  width = config.chunk * config.plan.batch_size
+  slowest = jnp.max(steps.reshape(-1, config.client_chunk), 1)
+  width = config.client_chunk * config.plan.batch_size
   return counters.times(counters.total(counters.counter(slowest)), width)
 
 

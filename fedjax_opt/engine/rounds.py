@@ -110,7 +110,9 @@ def _drawn_ahead(config, key, data, first_round):
   layout, plan = config.layout, config.plan
   per_client = config.max_size + plan.max_steps * plan.batch_size
   num_drawn = config.segment_rounds * config.cohort_size * per_client
-  is_at_once = layout.client_devices == 1 and config.chunk == config.cohort_size
+  is_at_once = (
+    layout.client_devices == 1 and config.client_chunk == config.cohort_size
+  )
   if target.platform() == "cpu" or num_drawn > _MOST_AHEAD or not is_at_once:
     return {}
 

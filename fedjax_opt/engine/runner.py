@@ -75,7 +75,7 @@ class Runner:
         self._state = self.executor.put(first)
       self._feed.start(filter(None, self._stops()), self._tally.done)
       self._compile()
-      if self.executor.config.chunk != self._config.chunk:
+      if self.executor.config.client_chunk != self._config.client_chunk:
         self._config = self.executor.config
         self._feed = feeds.enter_context(self.executor.open_feed())
         self._feed.start(filter(None, self._stops()), self._tally.done)

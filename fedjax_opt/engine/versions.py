@@ -81,23 +81,23 @@ def store_version(
 
 
 def check_versions_fit(
-  versions: Any, num_devices: int, have: int | None
+  versions: Any, num_devices: int, available: int | None
 ) -> None:
   """Checks that the versions fit into the memory of a device.
 
   Args:
     versions: their shapes, at all points of a grid.
     num_devices: number of devices that the grid is divided over.
-    have: memory of a device in bytes; None if it is not known.
+    available: memory of a device in bytes; None if it is not known.
 
   Raises:
     ValueError: if they do not.
   """
   num_bytes = trees.num_bytes(versions) // num_devices
-  if have is not None and num_bytes > have:
+  if available is not None and num_bytes > available:
     raise ValueError(
       "schedule: the versions of the model that clients in flight use take "
       f"{memory.size_text(num_bytes)} on a device; must be at most "
-      f"{memory.size_text(have)}, its memory; take fewer clients in flight, "
-      "fewer points of a grid, or a smaller max_staleness"
+      f"{memory.size_text(available)}, its memory; take fewer clients in "
+      "flight, fewer points of a grid, or a smaller max_staleness"
     )

@@ -111,7 +111,7 @@ def test_products(number, factor):
 def test_padding_of_chunks_of_many_examples():
   """2e9 examples in each of 4 clients made a negative number."""
   plan = types.SimpleNamespace(batch_size=1000)
-  config = types.SimpleNamespace(chunk=4, plan=plan)
+  config = types.SimpleNamespace(client_chunk=4, plan=plan)
   steps = jnp.repeat(jnp.array([2_000_000, 1_000_000], jnp.int32), 4)
   records = types.SimpleNamespace(num_steps=steps)
   assert (

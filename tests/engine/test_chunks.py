@@ -25,9 +25,9 @@ def test_auto_computes_few_clients_at_a_time_where_sizes_differ(sizes, chunk):
   rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
   data = ClientData.from_partition({"x": np.ones(sum(sizes))}, rows)
   params, options = {"x": np.ones(2)}, {"batch_size": 1}
-  assert Config.create(data, options, params).chunk == chunk
+  assert Config.create(data, options, params).client_chunk == chunk
   options |= {"client_map": "vmap"}
-  assert Config.create(data, options, params).chunk == 16
+  assert Config.create(data, options, params).client_chunk == 16
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_auto_keeps_what_is_vectorized_in_the_caches(
   rows = np.arange(10 * clients).reshape(clients, 10)
   data = ClientData.from_partition({"x": np.ones(10 * clients)}, list(rows))
   params = {"x": np.ones(size, np.float32)}
-  assert Config.create(data, {"batch_size": 10}, params).chunk == chunk
+  assert Config.create(data, {"batch_size": 10}, params).client_chunk == chunk
 
 
 @pytest.mark.parametrize(
