@@ -132,7 +132,7 @@ def sweep(
   Returns:
     The result. Its arrays have a leading axis S, in the order of
     `grid_points(grid, seeds)`. Points that diverged may be stopped, see
-    `engine.active_points`; their metrics are NaN from then on.
+    `engine.active_settings`; their metrics are NaN from then on.
 
   Raises:
     ValueError: naming the invalid argument, before anything is compiled.

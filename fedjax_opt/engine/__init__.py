@@ -13,19 +13,19 @@ What is settled before anything runs:
 
 While it runs, on the host:
 
-  runner.py         from evaluation to evaluation, with checkpoints
-  stop_signals.py   what ends a run early
-  tally.py          what a run has measured and spent so far
-  executor.py       the compiled programs, with their inputs on the devices
-  programs.py       programs that were compiled before are found again
-  active_points.py  which settings still run
-  feed.py           what the host gives to each segment of rounds
-  run_state.py      `Points`, and their state between two calls of the program
-  client_state.py   what clients keep, on the devices or the host
+  runner.py           from evaluation to evaluation, with checkpoints
+  stop_signals.py     what ends a run early
+  tally.py            what a run has measured and spent so far
+  executor.py         the compiled programs, with their inputs on the devices
+  programs.py         programs that were compiled before are found again
+  active_settings.py  which settings still run
+  feed.py             what the host gives to each segment of rounds
+  run_state.py        `Points`, and their state between two calls of the program
+  client_state.py     what clients keep, on the devices or the host
 
 In the compiled program, from the outside in:
 
-  points.py         the programs of all points of a grid
+  grid_programs.py  the programs of all points of a grid
   rounds.py         the loop over rounds, and one round of an algorithm
   cohort.py         the clients of a round: `Cohort` and its verbs
   mapping.py        the work of one client, mapped over the cohort in chunks

@@ -16,8 +16,14 @@ from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Batch, Params, State, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import chunks, client_state, feed, points, programs
-from fedjax_opt.engine.active_points import ActivePoints
+from fedjax_opt.engine import (
+  chunks,
+  client_state,
+  feed,
+  grid_programs,
+  programs,
+)
+from fedjax_opt.engine.active_settings import ActiveSettings
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.run_state import Points, RunState
 
@@ -28,13 +34,13 @@ class Executor:
   Attributes:
     config: static options; while programs are compiled, fewer settings or
       clients may be vectorized than at first, see `compile`.
-    active: which settings run.
+    active_settings: which settings run.
   """
 
   def __init__(
     self,
     config: Config,
-    run_points: Points,
+    points: Points,
     data: ClientData | Population,
     test: Batch | None,
     validation: Batch | None,
@@ -43,16 +49,16 @@ class Executor:
 
     Args:
       config: static options.
-      run_points: of the run.
+      points: of the run.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
       validation: pooled validation examples, or None.
     """
-    self.config, self._points, self._clients = config, run_points, data
+    self.config, self._points, self._clients = config, points, data
     self._chooses_settings = config.grid_chunk is None
-    self.active = ActivePoints(config, run_points)
-    put_shared, numbers = config.layout.put_shared, run_points.seed_numbers
+    self.active_settings = ActiveSettings(config, points)
+    put_shared, numbers = config.layout.put_shared, points.seed_numbers
     self._test, self._validation = put_shared((test, validation))
     if isinstance(data, Population):
       sizes = {"indices": None, "sizes": data.sizes}
@@ -71,8 +77,10 @@ class Executor:
     hyperparameters = self._points.hyperparameters
     is_active = np.bool_(True)
     if self._points.have_axes:
-      hyperparameters = trees.take(hyperparameters, self.active.present)
-      is_active = self.active.is_active
+      hyperparameters = trees.take(
+        hyperparameters, self.active_settings.present
+      )
+      is_active = self.active_settings.is_active
     put = self.config.layout.put_per_point
     self._hyperparameters, self._is_active = put((hyperparameters, is_active))
 
@@ -139,8 +147,8 @@ class Executor:
     """
     # The state of rounds is overwritten.
     make, outputs, donated = {
-      "rounds": (points.rounds_program, 3, 0),
-      "evaluation": (points.evaluation_program, 1, ()),
+      "rounds": (grid_programs.rounds_program, 3, 0),
+      "evaluation": (grid_programs.evaluation_program, 1, ()),
     }[name]
     layout = self.config.layout
     program = make(self.config, self._points.make)
@@ -221,7 +229,7 @@ class Executor:
     config = self.config
     if not config.vmaps_points or not self._chooses_settings:
       return False
-    per_device = len(self.active.present) // config.layout.grid_devices
+    per_device = len(self.active_settings.present) // config.layout.grid_devices
     chunk = min(config.grid_chunk or per_device, per_device)
     largest = 0 if None in needs else max(needs, default=0)
     at_most = chunks.largest_that_fits(chunk, largest, target.device_bytes())
@@ -318,7 +326,7 @@ class Executor:
       state.server, self._points.hyperparameters, per_seed, shared
     )
     frozen_params = frozen.of_model(self.server_states(state))
-    return trees.merge(frozen_params, self.active.flat(trained))
+    return trees.merge(frozen_params, self.active_settings.flat(trained))
 
   def server_states(self, state: RunState) -> State:
     """The server's states, leaves [S, ...], as an algorithm has them.
@@ -326,13 +334,13 @@ class Executor:
     Args:
       state: of all settings.
     """
-    frozen_leaves = self.active.flat_frozen(state.frozen)
-    return frozen.join(self.active.flat(state.server), frozen_leaves)
+    frozen_leaves = self.active_settings.flat_frozen(state.frozen)
+    return frozen.join(self.active_settings.flat(state.server), frozen_leaves)
 
   @functools.cached_property
   def _read_params(self):
     return programs.quickly_compiled(
-      points.params_program(self.config, self._points.make)
+      grid_programs.params_program(self.config, self._points.make)
     )
 
   def _rounds_inputs(self, state, segment, first, num_rounds, random_words):
@@ -357,7 +365,7 @@ class Executor:
       return None
     words = jax.eval_shape(lambda: jax.random.key_data(run_key(0))).shape
     if self._points.have_axes:
-      words = len(self.active.present), len(self._points.seeds), *words
+      words = len(self.active_settings.present), len(self._points.seeds), *words
     return self.config.layout.put_per_point(random_words(words))
 
   @contextlib.contextmanager

@@ -28,28 +28,33 @@ class Runner:
 
   Attributes:
     executor: of the run.
-    start: makes the state of round 0, once all has been traced.
+    initial_state: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
   """
 
   executor: Executor
-  start: InitialState
+  initial_state: InitialState
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
 
   def __post_init__(self):
-    self._active, self._config = self.executor.active, self.executor.config
+    self._active_settings, self._config = (
+      self.executor.active_settings,
+      self.executor.config,
+    )
     self._tally = Tally(
       self._config.expected_size,
-      self._active.points.num_points,
+      self._active_settings.points.num_points,
       reported=self._config.reported_counts,
       clock=self._config.clock,
     )
     self._feed = self.executor.open_feed()
-    self._shapes = self.start.shapes  # Of the settings that are present.
+    self._shapes = (
+      self.initial_state.shapes
+    )  # Of the settings that are present.
     self._state: RunState | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
@@ -71,7 +76,7 @@ class Runner:
       with self._timed_compilation():
         self.executor.trace(self._shapes)
       if not is_resumed:
-        first = self.start.state(self._config.starts_on_host)
+        first = self.initial_state.state(self._config.starts_on_host)
         self._state = self.executor.put(first)
       self._feed.start(filter(None, self._stops()), self._tally.done)
       self._compile()
@@ -127,7 +132,7 @@ class Runner:
     if saved.round < self.rounds and not self._is_scheduled(saved.round):
       self._tally.drop_unscheduled(saved.round)
     state = RunState(*saved.state)
-    self._set_state(self._active.restore(saved.record, state))
+    self._set_state(self._active_settings.restore(saved.record, state))
 
   def _set_state(self, state: RunState) -> None:
     """Goes on from a state of the settings that are present."""
@@ -169,7 +174,7 @@ class Runner:
     history = self._tally.history
     for i, round in enumerate(history.rounds):
       metrics = {name: values[:, i] for name, values in history.metrics.items()}
-      seconds, is_grid = self._seconds(), self._active.points.is_grid
+      seconds, is_grid = self._seconds(), self._active_settings.points.is_grid
       self._report(Report(round, metrics, *seconds, is_grid=is_grid))
 
   def _seconds(self) -> tuple[float, float]:
@@ -186,8 +191,8 @@ class Runner:
     )
     self._state = state
     tally.run_seconds += time.perf_counter() - start
-    counts = self._active.expand(counts, are_alike=True)
-    tally.add_rounds(stop, counts, self._active.expand(traces))
+    counts = self._active_settings.expand(counts, are_alike=True)
+    tally.add_rounds(stop, counts, self._active_settings.expand(traces))
 
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""
@@ -196,14 +201,14 @@ class Runner:
     self._tally.run_seconds += time.perf_counter() - start
     is_scheduled = self._is_scheduled(self._tally.done)
     metrics = self._tally.add_metrics(
-      self._active.expand(metrics), is_scheduled
+      self._active_settings.expand(metrics), is_scheduled
     )
     self._report(
       Report(
         self._tally.done,
         metrics,
         *self._seconds(),
-        is_grid=self._active.points.is_grid,
+        is_grid=self._active_settings.points.is_grid,
         _copy=self._reader(),
       )
     )
@@ -217,7 +222,7 @@ class Runner:
     values = {
       "params": self._params,
       "state": self._server,
-      "client_state": lambda: self._active.flat(
+      "client_state": lambda: self._active_settings.flat(
         self._state_of_all().client_state
       ),
     }
@@ -246,12 +251,12 @@ class Runner:
 
   def _drop(self) -> None:
     """Drops settings that have diverged, if the smaller program is worth it."""
-    num_before = len(self._active.active)
-    state = self._active.drop(self._tally.history, self._state)
+    num_before = len(self._active_settings.active)
+    state = self._active_settings.drop(self._tally.history, self._state)
     if state is not None:
       self._set_state(state)
       self._compile()
-    elif len(self._active.active) < num_before:
+    elif len(self._active_settings.active) < num_before:
       self.executor.place_points()
 
   def _is_over(self, stop: int) -> bool:
@@ -272,13 +277,13 @@ class Runner:
     state = self._state_of_all()
     if self._config.layout.mesh is not None:  # Other devices may resume it.
       state = multi_process.fetch(state)
-    record = self._tally.to_arrays() | self._active.to_arrays()
+    record = self._tally.to_arrays() | self._active_settings.to_arrays()
     if multi_process.is_first_process():
       self.checkpoints.save(stop, tuple(state), record)
 
   def _state_of_all(self) -> RunState:
     """The state of all settings."""
-    return self._active.state_of_all(self._state)
+    return self._active_settings.state_of_all(self._state)
 
   def _with_fetched_server(self) -> RunState:
     """The state of all settings; that of the server is on this process."""
@@ -294,12 +299,12 @@ class Runner:
   def _result(self) -> Result:
     client_state = multi_process.fetch_global(self._state_of_all().client_state)
     traces = self._tally.joined_traces()
-    if not self._active.points.is_grid:
+    if not self._active_settings.points.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
-      client_state=self._active.flat(client_state),
+      client_state=self._active_settings.flat(client_state),
       history=self._tally.history,
       traces=traces,
       rounds=self._tally.done,
@@ -311,7 +316,7 @@ class Runner:
       client_memory=self._config.client_memory,
       needed_bytes=self.executor.needed_bytes,
       computation=self.executor.config.computation,
-      is_grid=self._active.points.is_grid,
+      is_grid=self._active_settings.points.is_grid,
     )
 
 

@@ -192,7 +192,7 @@ class Simulator:
       for first in firsts:
         segment, stop = feed.take(), stop_of(first)
         arrays, _, _ = executor.advance(arrays, segment, first, stop)
-    metrics = executor.active.expand(executor.evaluate(arrays))
+    metrics = executor.active_settings.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
     new_state = SimulationState(end, state.seeds, *arrays, state.config)
@@ -474,7 +474,7 @@ class Simulator:
     It is made anew too if a run before has dropped settings of the grid.
     """
     key = config, tuple(seeds), target.is_elsewhere(), target.devices()
-    if self._executor_is_for == key and self._executor.active.has_all:
+    if self._executor_is_for == key and self._executor.active_settings.has_all:
       return self._executor
     self._executor_is_for = key
     self._executor = self._new_executor(config, seeds)

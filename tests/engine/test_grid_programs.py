@@ -200,19 +200,19 @@ def test_when_diverged_settings_are_dropped(
 ):
   layout = sharding.Layout
   monkeypatch.setattr(layout, "grid_devices", property(lambda _: devices))
-  points = executor_of(settings).active
+  active_settings = executor_of(settings).active_settings
   losses = np.ones((settings, 1))
   losses[:diverged] = np.inf
   history = History([0], {"train_loss": losses})
   state = run_state.RunState(np.arange(settings)[:, None], None, None)
-  fewer = points.drop(history, state)
+  fewer = active_settings.drop(history, state)
   if kept is None:
     assert fewer is None
-    assert len(points.active) == settings
+    assert len(active_settings.active) == settings
   else:
     numbers = [0] if diverged == settings else [*range(diverged, settings)]
     np.testing.assert_array_equal(fewer.server[:, 0], numbers)
-    np.testing.assert_array_equal(points.active, numbers)
+    np.testing.assert_array_equal(active_settings.active, numbers)
     assert len(numbers) == kept
 
 

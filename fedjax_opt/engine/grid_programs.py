@@ -23,18 +23,20 @@ from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 
 
-def over_points(config: Config, fn: Callable[..., Any]) -> Callable[..., Any]:
-  """`fn(per_point, per_setting, per_seed, shared)` mapped over all points.
+def over_points(
+  config: Config, one_point: Callable[..., Any]
+) -> Callable[..., Any]:
+  """The computation for one point, mapped over all points.
 
   Args:
     config: static options; they decide how points are mapped.
-    fn: the computation for one point.
+    one_point: `(per_point, per_setting, per_seed, shared) -> outputs`.
   """
   if not config.has_points:
-    return fn
+    return one_point
 
   def of_setting(per_point, per_setting, per_seed, shared):
-    call = lambda args: fn(args[0], per_setting, args[1], shared)
+    call = lambda args: one_point(args[0], per_setting, args[1], shared)
     args = (per_point, per_seed)
     return jax.vmap(call)(args) if config.vmaps_points else lax.map(call, args)
 
@@ -65,26 +67,26 @@ def rounds_program(
     `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(secret,
     hyperparameters, is_active)`; `secret` has the words of a random key, see
     `Cohort.secret_key`, or is None. `segment` has leaves [D, ...], of a grid
-    [D, seeds, ...]; `shared` is `(per_seed, data, frozen_leaves, first,
-    count)`.
+    [D, seeds, ...]; `shared` is `(per_seed, data, frozen_leaves,
+    first_round, num_rounds)`.
   """
 
   def one_point(per_point, per_setting, per_seed, shared):
     state, secret = per_point
     hyperparameters, is_active = per_setting
-    data, frozen_leaves, first, count = shared
+    data, frozen_leaves, first_round, num_rounds = shared
     key = run_key(per_seed["seed"])
     if not config.vmaps_points:  # A setting that has diverged runs no rounds.
-      count = jnp.where(is_active, count, 0)
+      num_rounds = jnp.where(is_active, num_rounds, 0)
     return rounds.run_rounds(
       config,
       make(**hyperparameters),
       state,
       key,
-      _client_data(data, per_seed),
+      _clients_of_seed(data, per_seed),
       per_seed["segment"],
-      first,
-      count,
+      first_round,
+      num_rounds,
       None
       if secret is None
       else jax.random.wrap_key_data(secret, impl=jax.random.key_impl(key)),
@@ -119,7 +121,7 @@ def evaluation_program(
 
   def one_point(server, hyperparameters, per_seed, shared):
     data, frozen_leaves, test, validation = shared
-    clients = _client_data(data, per_seed)
+    clients = _clients_of_seed(data, per_seed)
     server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
     metrics = rounds.evaluate(
       config, make(**hyperparameters), server, clients, test, validation
@@ -152,7 +154,7 @@ def params_program(
   return over_points(config, one_point)
 
 
-def _client_data(data, per_seed):
+def _clients_of_seed(data, per_seed):
   """The clients of a seed; `indices` and `sizes` may differ between seeds."""
   examples, shared_lists = data
   return unchecked(examples, **(shared_lists | per_seed["data"]))

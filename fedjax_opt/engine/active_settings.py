@@ -21,10 +21,10 @@ from fedjax_opt.engine.run_state import Points, RunState
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
-_MANY = 16
+_MANY_SETTINGS = 16
 
 
-class ActivePoints:
+class ActiveSettings:
   """The settings of a run that have not diverged; a single run has one.
 
   Attributes:
@@ -45,7 +45,7 @@ class ActivePoints:
     self.active = self.present = np.arange(points.num_settings)
     self._devices = config.layout.grid_devices
     # What rounds change, of all settings when some were dropped, on the host.
-    self._before: dict[str, Any] | None = None
+    self._state_before_drop: dict[str, Any] | None = None
 
   @property
   def is_active(self) -> np.ndarray:
@@ -76,9 +76,9 @@ class ActivePoints:
     # Several devices need the same number of settings each.
     if self._devices > 1 or jax.process_count() > 1:
       return None
-    if len(is_kept) < _MANY or 2 * np.sum(is_kept) > len(is_kept):
+    if len(is_kept) < _MANY_SETTINGS or 2 * np.sum(is_kept) > len(is_kept):
       return None
-    self._before = _on_host(_changing(self.state_of_all(state)))
+    self._state_before_drop = _on_host(_changing(self.state_of_all(state)))
     self.active = self.present = self.active[is_kept]
     return _of_settings(state, is_kept)
 
@@ -159,12 +159,12 @@ class ActivePoints:
     if self._config.vmaps_points:
       self.present = self.active
     if len(self.present) < self.points.num_settings:
-      self._before = _on_host(_changing(state))
+      self._state_before_drop = _on_host(_changing(state))
     return _of_settings(state, self.present)
 
   def state_of_all(self, state: RunState) -> RunState:
     """The state of all settings; of a dropped one that when it was dropped."""
-    if self._before is None:
+    if self._state_before_drop is None:
       return state
 
     def put_back(leaf, saved):
@@ -176,7 +176,7 @@ class ActivePoints:
       rows = saved.at[self.present].set(present_rows)
       return jax.device_put(rows, leaf.sharding)
 
-    fields = jax.tree.map(put_back, _changing(state), self._before)
+    fields = jax.tree.map(put_back, _changing(state), self._state_before_drop)
     return state._replace(**fields)
 
 
