@@ -84,7 +84,7 @@ class Hyperparameter(NamedTuple):
     self.field.check(name, value)
 
 
-def leaves(name: str, text: str) -> tuple[str, ...]:
+def read_leaf_paths(name: str, text: str) -> tuple[str, ...]:
   """The paths of leaves of a model, or their beginnings, between commas.
 
   Raises:
@@ -107,13 +107,13 @@ def _check_is_file(name: str, path: str) -> None:
 FILE = Field(_check_is_file)
 
 
-def file(help: str, flag: str) -> Hyperparameter:
+def file_path(help: str, flag: str) -> Hyperparameter:
   """The argument `path` of a factory, the path of a file that exists."""
   return Hyperparameter("path", None, help, FILE, is_required=True, flag=flag)
 
 
 # What an algorithm shares with partitions or rules, so that its flag is longer.
-_NOT_ALONE = ("alpha", "eps", "momentum")
+_SHARED_NAMES = ("alpha", "eps", "momentum")
 
 
 def arguments(
@@ -149,7 +149,7 @@ def arguments(
 
 def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
   """The keyword arguments that an algorithm has free, if they are numbers."""
-  function, keywords = _function(factory), getattr(factory, "keywords", ())
+  function, keywords = _unwrapped(factory), getattr(factory, "keywords", ())
   parameters = inspect.signature(function).parameters
   names = [
     name
@@ -159,19 +159,21 @@ def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
     and name not in keywords
   ]
   flags = {
-    name: {"flag": f"algorithm_{name}"} for name in names if name in _NOT_ALONE
+    name: {"flag": f"algorithm_{name}"}
+    for name in names
+    if name in _SHARED_NAMES
   }
   return arguments(function, *names, **flags)
 
 
-def _function(factory: Callable[..., Any]) -> Any:
+def _unwrapped(factory: Callable[..., Any]) -> Any:
   """The function itself, where a `functools.partial` gives some arguments."""
   return getattr(factory, "func", factory)
 
 
 def _summary(factory: Callable[..., Any]) -> str:
   """The first line of a docstring, as a part of a sentence."""
-  text = (inspect.getdoc(_function(factory)) or "").partition("\n")[0]
+  text = (inspect.getdoc(_unwrapped(factory)) or "").partition("\n")[0]
   text = text.removesuffix(".").replace("`", "")
   first = text.partition(" ")[0]
   return text if first[1:] != first[1:].lower() else text[:1].lower() + text[1:]
@@ -236,7 +238,10 @@ class RuleChoice(Choice):
 
 
 # Flag -> argument of an algorithm's factory.
-_RATES = {"client_lr": "learning_rate", "server_lr": "server_learning_rate"}
+_RATE_NAMES = {
+  "client_lr": "learning_rate",
+  "server_lr": "server_learning_rate",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,9 +257,9 @@ class AlgorithmChoice(Choice):
       keyword arguments, without those that a `functools.partial` has given.
     server_rule: name of the server rule, if the name of the algorithm implies
       it; None if it can be chosen.
-    default_client: name of the client rule where none is chosen; None for that
-      of the command line.
-    default_server: likewise of the server rule.
+    default_client_rule: name of the client rule where none is chosen; None for
+      that of the command line.
+    default_server_rule: likewise of the server rule.
     needs_penalty: whether psi must be finite everywhere, that is, no
       constraint.
     is_personal: whether the clients' own models are what it is for, so that
@@ -269,8 +274,8 @@ class AlgorithmChoice(Choice):
 
   hyperparameters: tuple[Hyperparameter, ...] | None = None
   server_rule: str | None = None
-  default_client: str | None = None
-  default_server: str | None = None
+  default_client_rule: str | None = None
+  default_server_rule: str | None = None
   needs_penalty: bool = False
   is_personal: bool = False
   cohort: Literal["sampled", "all", "first"] = "sampled"
@@ -309,9 +314,9 @@ class AlgorithmChoice(Choice):
       Flag, "client_lr" or "server_lr" -> attributes that its `Hyperparameter`
       has here: the default and the range, as far as they are its own.
     """
-    own_fields = getattr(_function(self.factory), "checked_fields", {})
+    own_fields = getattr(_unwrapped(self.factory), "checked_fields", {})
     rates = {}
-    for flag, name in _RATES.items():
+    for flag, name in _RATE_NAMES.items():
       if self.takes(name):
         rates[flag] = {}
         default = self.arguments[name].default
@@ -360,7 +365,7 @@ def label_of_hyperparameter(name: str) -> str | None:
   return next(filter(None, labels), None)
 
 
-def owners(registry: Mapping[str, Choice], parameter: str) -> list[str]:
+def entries_with(registry: Mapping[str, Choice], parameter: str) -> list[str]:
   """The names of a registry that have a hyperparameter of this name."""
   return [
     name

@@ -34,7 +34,7 @@ from fedjax_opt.engine.config import (
   RunOptions,
 )
 from fedjax_opt.files import json_files
-from fedjax_opt.registry import Hyperparameter, leaves
+from fedjax_opt.registry import Hyperparameter, read_leaf_paths
 from fedjax_opt.scores import SCORES
 
 # The rules if none is given; averaging is a server step of size 1.
@@ -407,7 +407,7 @@ class Spec:
   metrics: str | None = _TASK.flag()
   pretrained: str | None = _TASK.flag()
   l2: float = _TASK.flag(0.0, field=number("[0, inf)"), is_condition=True)
-  trainable: str | None = _TASK.flag(field=Field(leaves))
+  trainable: str | None = _TASK.flag(field=Field(read_leaf_paths))
 
   population_dir: str | None = _DATA.flag()
   num_clients: int | None = _DATA.flag(is_condition=True)
@@ -537,7 +537,9 @@ class Spec:
   @property
   def trainable_paths(self) -> tuple[str, ...]:
     """The starts of the paths of the leaves that are trained; () for all."""
-    return leaves("trainable", self.trainable) if self.trainable else ()
+    return (
+      read_leaf_paths("trainable", self.trainable) if self.trainable else ()
+    )
 
   @property
   def tunable(self) -> list[ChosenEntry]:

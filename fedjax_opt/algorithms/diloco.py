@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers
-from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
 from fedjax_opt.checks.fields import checked
 
@@ -60,4 +60,4 @@ def diloco(
     )
     return ClientOutput(optax.tree.sub(local_params, params), state=rule_state)
 
-  return averaged(one_client, server, init_client=init_client)
+  return fed_avg_of(one_client, server, init_client=init_client)

@@ -8,7 +8,7 @@ References:
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
 from fedjax_opt.checks.fields import NonNegative, checked
 
@@ -58,7 +58,7 @@ def ditto(
     local_params = worker.descend(loss_fn, client, received)
     return ClientOutput(optax.tree.sub(local_params, received), state=personal)
 
-  return averaged(
+  return fed_avg_of(
     one_client,
     server,
     init_client=lambda params: params,

@@ -98,7 +98,7 @@ def fed_avg(
     local_params = worker.descend(loss_of(params), client, params)
     return optax.tree.sub(local_params, params)
 
-  return averaged(one_client, server)
+  return fed_avg_of(one_client, server)
 
 
 def _averaging_state(
@@ -134,14 +134,16 @@ def _averaging_state(
     delta, mean = reply.value
     mean = cohort.average(reply, mean)
     new = server_step(server, state.params, state.server, delta)
-    return SharedRuleState(*new, jax.tree.map(_like, mean, state.client)), reply
+    return SharedRuleState(
+      *new, jax.tree.map(rounded_like, mean, state.client)
+    ), reply
 
   return Algorithm(
     init, round, sends=lambda params: [params, None], averages_statistics=True
   )
 
 
-def _like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
+def rounded_like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
   """A mean in the type of a leaf, rounded where that has whole numbers."""
   if not jnp.issubdtype(leaf.dtype, jnp.floating):
     # Ties go up, also where rounding left a mean less than 0.001 below: the
@@ -150,7 +152,7 @@ def _like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
   return mean.astype(leaf.dtype)
 
 
-def averaged(
+def fed_avg_of(
   one_client: Callable[[Any, Params], Any],
   server: optax.GradientTransformation | None,
   difference: Callable[[Any], Params] = lambda mean: mean,

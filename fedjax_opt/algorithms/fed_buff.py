@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks.fields import NonNegative, checked
@@ -65,7 +65,7 @@ def fed_buff(
       lambda leaf: scale.astype(leaf.dtype) * leaf, delta
     )
 
-  return averaged(one_client, server)
+  return fed_avg_of(one_client, server)
 
 
 def polynomial(staleness: ArrayLike, power: ArrayLike) -> jax.Array:

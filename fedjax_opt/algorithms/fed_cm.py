@@ -64,12 +64,10 @@ def fed_cm(
   References:
     Xu et al., 2021, Algorithm 2.
   """
-  return with_client_momentum(
-    loss_fn, learning_rate, server_learning_rate, alpha
-  )
+  return wrapped_fed_cm(loss_fn, learning_rate, server_learning_rate, alpha)
 
 
-def with_client_momentum(
+def wrapped_fed_cm(
   loss_fn: LossFn,
   learning_rate: Rate,
   server_learning_rate: ArrayLike,

@@ -7,7 +7,7 @@ References:
 
 import functools
 
-from fedjax_opt.algorithms.scaffold import with_control_variates
+from fedjax_opt.algorithms.scaffold import wrapped_scaffold
 from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.rules.sharpness import sharpness_aware
@@ -51,7 +51,7 @@ def fed_gamma(
   References:
     Dai et al., IEEE TNNLS 2023, FedGAMMA.
   """
-  return with_control_variates(
+  return wrapped_scaffold(
     loss_fn,
     learning_rate,
     server_learning_rate,

@@ -11,7 +11,7 @@ from jax import lax
 
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.domo import momentum_sgd
-from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
@@ -76,17 +76,17 @@ def fed_nova(
       loss = objectives.proximal(loss_fn, params, mu)
     rule = momentum_sgd(rate, momentum, params)
     local_params = worker.descend(loss, rule, params)
-    reach = _reach(worker.num_steps, momentum, mu, rate)
-    scale = 1 / jnp.where(reach > 0, reach, 1)
+    num_effective = effective_steps(worker.num_steps, momentum, mu, rate)
+    scale = 1 / jnp.where(num_effective > 0, num_effective, 1)
     delta = optax.tree.sub(local_params, params)
-    return _scaled(scale, delta), reach  # -eta d_i
+    return _scaled(scale, delta), num_effective  # -eta d_i
 
   def difference(mean):
     direction, tau = mean
     return _scaled(tau, direction)
 
   sends = lambda params: [params, None]
-  return averaged(one_client, server, difference, sends)
+  return fed_avg_of(one_client, server, difference, sends)
 
 
 def _scaled(factor, delta):
@@ -94,7 +94,7 @@ def _scaled(factor, delta):
   return batch_stats.map_weights(lambda x: (factor * x).astype(x.dtype), delta)
 
 
-def _reach(num_steps, momentum, mu, rate):
+def effective_steps(num_steps, momentum, mu, rate):
   """||a_i||_1 []; at least 1 if there is a step, as the last gradient has 1.
 
   A gradient has the same weight after n further steps, whenever it was taken:

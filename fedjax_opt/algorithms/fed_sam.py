@@ -14,7 +14,7 @@ import optax
 
 from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import fed_avg
-from fedjax_opt.algorithms.fed_cm import with_client_momentum
+from fedjax_opt.algorithms.fed_cm import wrapped_fed_cm
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, checked
 from fedjax_opt.rules.sharpness import sharpness_aware
@@ -100,7 +100,7 @@ def mo_fed_sam(
   References:
     Qu et al., ICML 2022, MoFedSAM.
   """
-  return with_client_momentum(
+  return wrapped_fed_cm(
     loss_fn,
     learning_rate,
     server_learning_rate,

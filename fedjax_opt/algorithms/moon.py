@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,
@@ -86,7 +86,7 @@ def moon(
   def client_params(state, previous):
     return optax.tree.where(previous.exists, previous.params, state.params)
 
-  return averaged(
+  return fed_avg_of(
     one_client,
     server,
     init_client=init_client,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import optax
 
-from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Count, NonNegative, Positive, checked
@@ -77,7 +77,7 @@ def p_fed_me(
     theta = optax.tree.where(worker.num_steps > 0, theta, worker.state)
     return ClientOutput(optax.tree.sub(local_params, params), state=theta)
 
-  return averaged(
+  return fed_avg_of(
     one_client,
     server,
     init_client=lambda params: params,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.arrays import running_statistics as batch_stats
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, Positive, checked
@@ -100,7 +100,7 @@ def per_fed_avg(
       optax.tree.add_scale(params, -alpha, grads), params
     )
 
-  algorithm = averaged(one_client, server, personalize=personalize)
+  algorithm = fed_avg_of(one_client, server, personalize=personalize)
 
   def round(state, cohort):
     max_steps = cohort.config.plan.max_steps

@@ -66,12 +66,12 @@ def scaffold(
   References:
     Karimireddy et al., ICML 2020, Algorithm 1.
   """
-  return with_control_variates(
+  return wrapped_scaffold(
     loss_fn, learning_rate, server_learning_rate, exact_control
   )
 
 
-def with_control_variates(
+def wrapped_scaffold(
   loss_fn: LossFn,
   learning_rate: Rate,
   server_learning_rate: ArrayLike,
@@ -91,7 +91,7 @@ def with_control_variates(
     def one_client(worker, broadcast):
       (params, control), old_control = broadcast, worker.state
       correction = optax.tree.sub(control, old_control)
-      rule = wrap(corrected(rate, correction))
+      rule = wrap(corrected_sgd(rate, correction))
       local_params = worker.descend(loss_fn, rule, params)
       delta = optax.tree.sub(local_params, params)
       if exact_control:
@@ -125,7 +125,7 @@ def with_control_variates(
   )
 
 
-def corrected(
+def corrected_sgd(
   rate: jax.Array, correction: Params
 ) -> optax.GradientTransformation:
   """Plain steps along the gradient plus the correction."""

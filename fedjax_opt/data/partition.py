@@ -118,7 +118,7 @@ def split(
   """
   check_choice("partition", name, SCHEMES)
   for key, value in parameters.items():
-    of = registry.owners(SCHEMES, key)
+    of = registry.entries_with(SCHEMES, key)
     if name not in of:
       belongs = f"belongs to partition {', '.join(of)}" if of else "unknown"
       raise ValueError(

@@ -1,6 +1,6 @@
 """Who is sent out and who arrives when, made on the host before the rounds."""
 
-from fedjax_opt.registry import Choice, arguments, file, register
+from fedjax_opt.registry import Choice, arguments, file_path, register
 from fedjax_opt.schedules.buffered import buffered as buffered
 from fedjax_opt.schedules.buffered import replay as replay
 from fedjax_opt.schedules.buffered import write_events as write_events
@@ -36,7 +36,7 @@ SCHEDULES: dict[str, Choice] = {
     replay,
     "a trace of clients: who was sent out, and when each arrived",
     (
-      file(
+      file_path(
         "CSV file with the columns client, start and end, in seconds",
         "events_file",
       ),

@@ -16,7 +16,7 @@ from fedjax_opt.registry import (
   Choice,
   Hyperparameter,
   arguments,
-  file,
+  file_path,
   register,
 )
 from fedjax_opt.systems.availability import Availability as Availability
@@ -141,7 +141,7 @@ SYSTEMS: dict[str, Choice] = {
     "devices of a table, such as examples/devices.csv, one drawn for each "
     "client",
     (
-      file(
+      file_path(
         "CSV file with the columns seconds_per_step, bytes_down and bytes_up",
         "system_file",
       ),
@@ -164,7 +164,7 @@ AVAILABILITIES: dict[str, Choice] = {
     periods,
     "available in the periods of a table",
     (
-      file(
+      file_path(
         "CSV file with the columns client, start and end, in seconds",
         "availability_file",
       ),

@@ -16,8 +16,8 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.algorithms.fed_avg import _like
-from fedjax_opt.algorithms.fed_nova import _reach
+from fedjax_opt.algorithms.fed_avg import rounded_like
+from fedjax_opt.algorithms.fed_nova import effective_steps
 from tests import reference
 from tests.helpers import cases, jax_problems
 from tests.helpers.cases import KERNEL, LR, PROBLEM, ROUNDS, M, rate
@@ -473,10 +473,10 @@ def test_traces_of_delta_sgd_are_those_of_the_loop(name):
 @pytest.mark.parametrize("number", [1.5, 2.5, 1000.5])
 def test_halves_of_counts_go_up_however_a_mean_is_rounded(number):
   for mean in (number, np.nextafter(np.float32(number), np.float32(0))):
-    assert _like(jnp.float32(mean), jnp.int32(0)) == number + 0.5
-  assert _like(jnp.float32(number - 0.01), jnp.int32(0)) == number - 0.5
+    assert rounded_like(jnp.float32(mean), jnp.int32(0)) == number + 0.5
+  assert rounded_like(jnp.float32(number - 0.01), jnp.int32(0)) == number - 0.5
   whole = 1e6 + number // 1
-  assert _like(jnp.float32(whole), jnp.int32(0)) == whole
+  assert rounded_like(jnp.float32(whole), jnp.int32(0)) == whole
 
 
 def test_an_empty_place_of_a_cohort_has_no_trace():
@@ -499,7 +499,7 @@ def test_an_empty_place_of_a_cohort_has_no_trace():
 @pytest.mark.parametrize("pull", [0.0, 0.5, 2.5 - 1e-6, 2.5])
 def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):
   """With rho 0.5 and eta mu 2.5 the two weights of two steps are -1 and 1."""
-  reach = _reach(jnp.int32(num_steps), 0.5, pull, 1.0)
+  reach = effective_steps(jnp.int32(num_steps), 0.5, pull, 1.0)
   effect, buffers = np.zeros(num_steps), np.zeros(num_steps)
   for k in range(num_steps):
     buffers = 0.5 * buffers + np.eye(num_steps)[k] - pull * effect

@@ -6,7 +6,7 @@ import fedjax_opt as fo
 from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.algorithms.fed_async import STALENESS
-from fedjax_opt.registry import owners
+from fedjax_opt.registry import entries_with
 from tests.helpers import jax_problems
 
 # `domo` without one of its parts, which others have.
@@ -23,7 +23,7 @@ NAMES = [
 # regularizer; momenta; and all clients in each round.
 KINDS = ("fed_avg", "moon", "scaffold", "bvr_l_sgd", "fed_dual_avg", "domo",
          "prox_skip")  # fmt: skip
-MOMENTA = owners(ALGORITHMS, "mu_s") + owners(ALGORITHMS, "mu_l")
+MOMENTA = entries_with(ALGORITHMS, "mu_s") + entries_with(ALGORITHMS, "mu_l")
 TASK = jax_problems.softmax()
 
 
