@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
-from fedjax_opt.arrays import trees
+from fedjax_opt.arrays import running_statistics, trees
 from fedjax_opt.base import FUNCTIONS, Algorithm, Params
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import brief
@@ -70,7 +69,7 @@ def check_statistics(
     ValueError: if it would do anything but average them, or a client has a
       batch that is not full.
   """
-  parts = batch_stats.parents(params)
+  parts = running_statistics.part_paths(params)
   if parts and not algorithm.averages_statistics:
     raise ValueError(
       f"params: {parts[0]!r} has running statistics, which this algorithm does "
@@ -180,7 +179,7 @@ def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
         f"Algorithm.sends: returned {functions.form_of(parts)}; must be a list "
         "with the shapes of a difference, or None, for each part of a message"
       )
-    return batch_stats.weights(list(parts))
+    return running_statistics.weights(list(parts))
 
   return jax.eval_shape(shapes, server)
 
@@ -216,7 +215,7 @@ def join_message(parts: list[Any], message: Any) -> Any:
 
 
 def _without_statistics(part, shapes):
-  return part if shapes is None else batch_stats.weights(part)
+  return part if shapes is None else running_statistics.weights(part)
 
 
 def _has_shapes(part, shapes):

@@ -10,8 +10,7 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike
 
-from fedjax_opt.arrays import running_statistics as batch_stats
-from fedjax_opt.arrays import sharding
+from fedjax_opt.arrays import running_statistics, sharding
 from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import fields, functions
@@ -215,7 +214,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
     add = lambda n, total: add_batch(batch_numbers[n], total)
     total = sharding.total(lax.fori_loop(0, len(batch_numbers), add, zeros))
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
-    weights = batch_stats.weights(gradient)
+    weights = running_statistics.weights(gradient)
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
 
   return evaluate

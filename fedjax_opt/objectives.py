@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.arrays.running_statistics import (
   with_statistics as with_statistics,
 )
@@ -175,7 +175,7 @@ def proximal(loss_fn: LossFn, center: Params, mu: NonNegative) -> LossFn:
 
 def _squared_norm(params):
   """The squared norm of the parameters without running statistics, float32."""
-  weights = jax.tree.map(at_least_float32, batch_stats.weights(params))
+  weights = jax.tree.map(at_least_float32, running_statistics.weights(params))
   return optax.tree.norm(weights, squared=True)
 
 

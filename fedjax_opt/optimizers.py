@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
-from fedjax_opt.arrays import trees
+from fedjax_opt.arrays import running_statistics, trees
 from fedjax_opt.checks import errors, functions, rules
 from fedjax_opt.checks.values import brief, check_in_interval
 
@@ -73,14 +72,14 @@ def mean_direction(moved: Any, rate: Any, num_steps: Any) -> Any:
   """
   reach = rate * num_steps
   scale = -1 / jnp.where(reach > 0, reach, 1)
-  return optax.tree.scale(scale, batch_stats.without(moved))
+  return optax.tree.scale(scale, running_statistics.zeroed(moved))
 
 
 def init(
   name: str, rule: optax.GradientTransformation, params: Any
 ) -> optax.OptState:
   """The first state of a rule."""
-  weights = batch_stats.without(params)
+  weights = running_statistics.zeroed(params)
   return errors.call(f"{name}: its init", "(params)", rule.init, weights)
 
 
@@ -101,7 +100,7 @@ def step(
     TypeError: if it fails with one.
   """
   with errors.calling(f"{name}: its update failed"):
-    update = batch_stats.follow(rule).update
+    update = running_statistics.follow(rule).update
     updates, state = update(grads, state, params, **extra)
     moved = optax.apply_updates(params, updates)
     # Another shape would be broadcast.

@@ -20,7 +20,7 @@ import numpy as np
 import optax
 
 from fedjax_opt import contract
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.fields import (
@@ -119,7 +119,9 @@ def with_privacy(
         "privacy: the clients of this algorithm send more than one difference, "
         "and the noise is for one; take another algorithm, such as fed_avg"
       )
-    parts = batch_stats.parents(algorithm.sends(algorithm.params(state))[0])
+    parts = running_statistics.part_paths(
+      algorithm.sends(algorithm.params(state))[0]
+    )
     if parts:
       raise ValueError(
         f"privacy: {parts[0]!r} of the model has running statistics of the "

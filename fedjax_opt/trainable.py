@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import contract
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.arrays.frozen import Frozen
 from fedjax_opt.arrays.trees import merge as merge
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
@@ -250,7 +250,9 @@ def closed_over(function, frozen, dtype):
   def of_trainable(params, batch, rng):
     leaves, local = frozen, dtype_of(params)
     if local != dtype:
-      leaves = batch_stats.map_weights(lambda leaf: leaf.astype(local), frozen)
+      leaves = running_statistics.map_weights(
+        lambda leaf: leaf.astype(local), frozen
+      )
     return function(merge(params, leaves), batch, rng)
 
   return of_trainable
@@ -258,4 +260,6 @@ def closed_over(function, frozen, dtype):
 
 def dtype_of(params):
   """In which type a model's weights are."""
-  return jnp.result_type(*jax.tree.leaves(batch_stats.weights(params)), 0.0)
+  return jnp.result_type(
+    *jax.tree.leaves(running_statistics.weights(params)), 0.0
+  )

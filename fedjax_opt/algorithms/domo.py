@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers
-from fedjax_opt.arrays import running_statistics as batch_stats
-from fedjax_opt.arrays import trees
+from fedjax_opt.arrays import running_statistics, trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
@@ -139,7 +138,7 @@ def domo(
     moved, local = reply.value
     momentum = _next_momentum(mu_s, state.momentum, moved, rate)
     step = optax.tree.scale(server_learning_rate * rate, momentum)
-    step = batch_stats.put(step, moved)
+    step = running_statistics.replaced(step, moved)
     new_params = _minus(state.params, step)  # Line 15.
     return DomoState(new_params, momentum, local), reply
 
@@ -177,7 +176,7 @@ def _next_momentum(mu_s, momentum, moved, rate):
   """K m_{r+1} (line 14), from the mean of what local steps have moved."""
   # With a rate of 0 nothing has moved.
   gradients = optax.tree.scale(
-    1 / jnp.where(rate > 0, rate, 1), batch_stats.without(moved)
+    1 / jnp.where(rate > 0, rate, 1), running_statistics.zeroed(moved)
   )
   if mu_s is not None:
     gradients = optax.tree.add_scale(gradients, mu_s, momentum)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import Decay, NonNegative, Positive, checked
 
@@ -84,7 +84,7 @@ def fadas(
   def round(state, cohort):
     reply = cohort.mean(one_client, broadcast=state.params)
     decay = lambda b: lambda old, new: b * old + (1 - b) * new
-    delta = batch_stats.without(reply.value)
+    delta = running_statistics.zeroed(reply.value)
     m = jax.tree.map(decay(b1), state.m, delta)
     squares = jax.tree.map(jnp.square, delta)
     v = jax.tree.map(decay(b2), state.v, squares)
@@ -93,7 +93,9 @@ def fadas(
     step = lambda m, v: rate * m / (jnp.sqrt(v) + eps)
     moved = optax.tree.add(state.params, jax.tree.map(step, m, largest))
     # Running statistics are averaged, and make no step.
-    params = batch_stats.put(moved, optax.tree.add(state.params, reply.value))
+    params = running_statistics.replaced(
+      moved, optax.tree.add(state.params, reply.value)
+    )
     new_state = FadasState(params, m, v, largest)
     return optax.tree.cast_like(new_state, state), reply
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
 
@@ -73,7 +73,7 @@ def fed_acg(
     lookahead = optax.tree.add_scale(state.params, lam, state.momentum)
     lookahead = optax.tree.cast_like(lookahead, state.params)
     reply = cohort.mean(one_client, broadcast=lookahead)
-    moved = batch_stats.without(reply.value)  # These have no momentum.
+    moved = running_statistics.zeroed(reply.value)  # These have no momentum.
     momentum = optax.tree.add_scale(moved, lam, state.momentum)
     params = optax.tree.add(lookahead, reply.value)
     return FedAcgState(params, momentum), reply

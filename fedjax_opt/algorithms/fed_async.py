@@ -11,7 +11,7 @@ import optax
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.fed_avg import ModelState, server_step
 from fedjax_opt.algorithms.fed_buff import polynomial
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Fraction, NonNegative
@@ -106,7 +106,7 @@ def fed_async(
       scale = weight(worker.staleness)
       # The server's part: its own model now, not the one that was sent.
       step = optax.tree.sub(local_params, state.params)
-      return batch_stats.map_weights(
+      return running_statistics.map_weights(
         lambda leaf: scale.astype(leaf.dtype) * leaf, step
       )
 

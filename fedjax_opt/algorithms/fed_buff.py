@@ -11,7 +11,7 @@ import optax
 from jax.typing import ArrayLike
 
 from fedjax_opt.algorithms.fed_avg import fed_avg_of
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks.fields import NonNegative, checked
 
@@ -61,7 +61,7 @@ def fed_buff(
     local_params = worker.descend(loss_fn, client, params)
     scale = polynomial(worker.staleness, staleness_power)
     delta = optax.tree.sub(local_params, params)
-    return batch_stats.map_weights(
+    return running_statistics.map_weights(
       lambda leaf: scale.astype(leaf.dtype) * leaf, delta
     )
 

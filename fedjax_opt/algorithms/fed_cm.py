@@ -11,7 +11,7 @@ from typing import NamedTuple
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, checked
 from fedjax_opt.optimizers import mean_direction, rate_at
@@ -93,7 +93,9 @@ def wrapped_fed_cm(
     reply = cohort.mean(one_client, broadcast=(state.params, state.delta))
     moved, num_steps = reply.value
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
-    params = batch_stats.put(params, optax.tree.add(state.params, moved))
+    params = running_statistics.replaced(
+      params, optax.tree.add(state.params, moved)
+    )
     return FedCmState(params, mean_direction(moved, rate, num_steps)), reply
 
   return Algorithm(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.algorithms.scaffold import mean_gradient
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import rate_at
@@ -94,14 +94,14 @@ def fed_dc(
       new = mean_gradient(worker, rate, delta, correction, own_state.control)
       new = optax.tree.cast_like(new, own_state.control)
       change = optax.tree.sub(new, own_state.control)
-      drift = optax.tree.add(own_state.drift, batch_stats.without(delta))
+      drift = optax.tree.add(own_state.drift, running_statistics.zeroed(delta))
       return ClientOutput((delta, change), state=Drift(drift, control=new))
 
     reply = cohort.mean(one_client, broadcast=(state.params, state.control))
     delta, change = reply.value
     # The share of the cohort makes means over all clients of its means.
     drift = optax.tree.add_scale(
-      state.drift, reply.share, batch_stats.without(delta)
+      state.drift, reply.share, running_statistics.zeroed(delta)
     )
     control = optax.tree.add_scale(state.control, reply.share, change)
     params = optax.tree.add(state.params, delta)

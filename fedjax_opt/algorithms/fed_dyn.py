@@ -12,7 +12,7 @@ import optax
 from jax.typing import ArrayLike
 
 from fedjax_opt import objectives
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import NonNegative, checked
 
@@ -79,7 +79,7 @@ def fed_dyn(
       params = worker.descend(loss, client, received)
       delta = optax.tree.sub(params, received)
       # Running statistics have no gradient to be corrected.
-      moved = batch_stats.without(delta)
+      moved = running_statistics.zeroed(delta)
       new_g = optax.tree.add_scale(worker.state, -alpha, moved)
       return ClientOutput(delta, state=new_g)
 
@@ -110,7 +110,7 @@ def corrected(
 
   The share of the cohort makes a mean over all clients of its mean.
   """
-  h = optax.tree.add_scale(h, -alpha * share, batch_stats.without(delta))
+  h = optax.tree.add_scale(h, -alpha * share, running_statistics.zeroed(delta))
   params = optax.tree.add(params, delta)
   inverse = 1 / jnp.where(alpha > 0, alpha, 1)
   return optax.tree.add_scale(params, -inverse, h), h
@@ -122,7 +122,7 @@ def _tilt(g, received, alpha):
   So a step reads one tree besides x and its gradient, not two. By elements, as
   products of matrices may be less precise.
   """
-  center = batch_stats.without(received)
+  center = running_statistics.zeroed(received)
   constant = alpha / 2 * optax.tree.norm(center, squared=True)
   slope = optax.tree.add_scale(g, alpha, center)
   return lambda x: constant - optax.tree.sum(optax.tree.mul(slope, x))

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.arrays import norms
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import norms, running_statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import NonNegative, checked
 
@@ -70,19 +69,19 @@ def fed_exp(
     def one_client(worker, params):
       local_params = worker.descend(loss_fn, client, params)
       delta = optax.tree.sub(local_params, params)
-      length = norms.norm(batch_stats.weights(delta))
+      length = norms.norm(running_statistics.weights(delta))
       if cohort.clip_norm is not None:  # As of the difference that is sent.
         length = jnp.minimum(length, cohort.clip_norm)
       return delta, jnp.square(length)
 
     reply = cohort.mean(one_client, broadcast=state.params)
     delta, squares = reply.value
-    mean_norm = norms.norm(batch_stats.weights(delta))
+    mean_norm = norms.norm(running_statistics.weights(delta))
     denominator = 2 * (jnp.square(mean_norm) + eps)
     # If nobody has moved the ratio is 0 / 0.
     ratio = squares / jnp.where(denominator > 0, denominator, 1)
     rate = jnp.maximum(1, ratio)
-    step = batch_stats.map_weights(lambda leaf: rate * leaf, delta)
+    step = running_statistics.map_weights(lambda leaf: rate * leaf, delta)
     params = optax.tree.add(state.params, step)
     return FedExpState(params, previous=state.params), reply
 

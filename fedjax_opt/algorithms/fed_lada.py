@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import (
   Decay,
@@ -110,7 +110,7 @@ def fed_lada(
 
   def init(params):
     full = lambda leaf: jnp.full_like(leaf, floor)
-    moment = batch_stats.without(jax.tree.map(full, params))
+    moment = running_statistics.zeroed(jax.tree.map(full, params))
     zeros = optax.tree.zeros_like(params)
     return FedLadaState(params, zeros, moment)
 
@@ -141,7 +141,9 @@ def fed_lada(
     moved, num_steps, moment = reply.value
     moment = cohort.average(reply, moment)
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
-    params = batch_stats.put(params, optax.tree.add(state.params, moved))
+    params = running_statistics.replaced(
+      params, optax.tree.add(state.params, moved)
+    )
     delta = mean_direction(moved, rate, num_steps)
     return FedLadaState(params, delta, moment), reply
 

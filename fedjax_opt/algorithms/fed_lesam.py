@@ -13,8 +13,7 @@ import optax
 
 from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import server_step
-from fedjax_opt.arrays import norms
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import norms, running_statistics
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.rules.sharpness import perturbation
@@ -132,7 +131,7 @@ def _behind(rule, ahead):
 
 def _by_leaves(direction, rho):
   """Of the length rho by the sum of the norms of leaves."""
-  weights = batch_stats.weights(direction)
+  weights = running_statistics.weights(direction)
   norm = jnp.sum(jnp.array([norms.norm(x) for x in jax.tree.leaves(weights)]))
   scale = rho / jnp.where(norm > 0, norm, 1)
-  return optax.tree.scale(scale, batch_stats.without(direction))
+  return optax.tree.scale(scale, running_statistics.zeroed(direction))

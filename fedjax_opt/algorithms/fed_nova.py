@@ -12,7 +12,7 @@ from jax import lax
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import fed_avg_of
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
 from fedjax_opt.optimizers import rate_at
@@ -91,7 +91,9 @@ def fed_nova(
 
 def _scaled(factor, delta):
   """A difference of other weights; running statistics stay as they are."""
-  return batch_stats.map_weights(lambda x: (factor * x).astype(x.dtype), delta)
+  return running_statistics.map_weights(
+    lambda x: (factor * x).astype(x.dtype), delta
+  )
 
 
 def effective_steps(num_steps, momentum, mu, rate):

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.algorithms.fed_dyn import corrected
-from fedjax_opt.arrays import norms
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import norms, running_statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import rate_at
@@ -103,7 +102,9 @@ def fed_smoo(
       params, ahead = worker.descend_from(loss_fn, rule, received, ahead)
       mu = optax.tree.sub(ahead, shared)
       delta = optax.tree.sub(params, received)
-      g = optax.tree.add_scale(own_state.g, -lam, batch_stats.without(delta))
+      g = optax.tree.add_scale(
+        own_state.g, -lam, running_statistics.zeroed(delta)
+      )
       return ClientOutput((delta, mu), state=Duals(g, mu))
 
     reply = cohort.mean(one_client, broadcast=(state.params, state.ahead))
@@ -133,8 +134,8 @@ def _steps(rate, rho, lam, shared, slope):
 
   def update(grads, ahead, params, *, grad_fn, **extra: Any):
     del extra
-    pair = [batch_stats.without(tree) for tree in (grads, ahead)]
-    length = norms.distance(*map(batch_stats.weights, pair))
+    pair = [running_statistics.zeroed(tree) for tree in (grads, ahead)]
+    length = norms.distance(*map(running_statistics.weights, pair))
     scale = rho / jnp.where(length > 0, length, 1)
     # A difference of multiples, as XLA:CPU computes a mere difference slowly.
     uphill = optax.tree.sub(*(optax.tree.scale(scale, tree) for tree in pair))

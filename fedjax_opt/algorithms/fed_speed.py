@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Fraction, NonNegative, Positive, checked
 from fedjax_opt.optimizers import rate_at
@@ -94,7 +94,7 @@ def fed_speed(
       params = worker.descend(loss_fn, rule, received)
       moved = optax.tree.sub(params, received)
       dual = optax.tree.add_scale(
-        worker.state, -strength, batch_stats.without(moved)
+        worker.state, -strength, running_statistics.zeroed(moved)
       )
       message = moved if all_duals else optax.tree.add_scale(moved, -lam, dual)
       return ClientOutput(optax.tree.cast_like(message, moved), state=dual)
@@ -102,7 +102,7 @@ def fed_speed(
     reply = cohort.mean(one_client, broadcast=state.params)
     params, dual = optax.tree.add(state.params, reply.value), None
     if all_duals:
-      moved = batch_stats.without(reply.value)
+      moved = running_statistics.zeroed(reply.value)
       dual = optax.tree.add_scale(state.dual, -reply.share / lam, moved)
       params = optax.tree.add_scale(params, -lam, dual)
     return FedSpeedState(params, dual), reply

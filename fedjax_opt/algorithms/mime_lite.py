@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Decay
@@ -104,7 +104,7 @@ def mime_lite(
 
     reply = cohort.mean(one_client, broadcast=(state.params, state.base))
     delta, gradient = reply.value
-    update = batch_stats.follow(base).update
+    update = running_statistics.follow(base).update
     _, new_base = update(gradient, state.base, state.params)  # V
     return MimeLiteState(optax.tree.add(state.params, delta), new_base), reply
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import optax
 
 from fedjax_opt.algorithms.fed_avg import fed_avg_of
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import Count, NonNegative, Positive, checked
 from fedjax_opt.optimizers import rate_at
@@ -71,9 +71,9 @@ def p_fed_me(
   def one_client(worker, params):
     rate = rate_at(learning_rate, worker.round)
     rule = _envelope(rate, lam, inner_learning_rate, inner_steps)
-    first = _EnvelopeState(batch_stats.without(params))
+    first = _EnvelopeState(running_statistics.zeroed(params))
     local_params, (theta,) = worker.descend_from(loss_fn, rule, params, first)
-    theta = batch_stats.put(theta, local_params)
+    theta = running_statistics.replaced(theta, local_params)
     theta = optax.tree.where(worker.num_steps > 0, theta, worker.state)
     return ClientOutput(optax.tree.sub(local_params, params), state=theta)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.algorithms.fed_avg import fed_avg_of
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, Positive, checked
 from fedjax_opt.optimizers import rate_at
@@ -87,9 +87,9 @@ def per_fed_avg(
       return optax.tree.sub(local_params, params)
     rule = _in_phases(rate, alpha, delta, phases)
     local_params, phase_state = worker.descend_from(
-      loss_fn, rule, params, rule.init(batch_stats.without(params))
+      loss_fn, rule, params, rule.init(running_statistics.zeroed(params))
     )
-    start = batch_stats.put(phase_state.start, local_params)
+    start = running_statistics.replaced(phase_state.start, local_params)
     is_whole = worker.num_steps % phases == 0
     local_params = optax.tree.where(is_whole, local_params, start)
     return optax.tree.sub(local_params, params)

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 
 from fedjax_opt import optimizers, trainable
 from fedjax_opt.algorithms.fed_avg import server_step
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,
@@ -249,7 +249,7 @@ def _in_turn(
 
 def _normalization(params: Params) -> list[str]:
   """The paths of the parts of a model that have running statistics."""
-  parts = batch_stats.parents(params)
+  parts = running_statistics.part_paths(params)
   if not parts:
     raise ValueError(
       "fed_bn: the model has no running statistics, so no batch normalization; "

@@ -12,7 +12,7 @@ import jax
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params, Rate
 from fedjax_opt.checks.fields import NonNegative, checked
 from fedjax_opt.optimizers import mean_direction, rate_at
@@ -107,7 +107,9 @@ def wrapped_scaffold(
     reply = cohort.mean(one_client, broadcast=(state.params, state.control))
     delta, change = reply.value
     params = optax.tree.add_scale(state.params, server_learning_rate, delta)
-    params = batch_stats.put(params, optax.tree.add(state.params, delta))
+    params = running_statistics.replaced(
+      params, optax.tree.add(state.params, delta)
+    )
     control = optax.tree.add_scale(state.control, reply.share, change)
     new_state = ScaffoldState(
       params=optax.tree.cast_like(params, state.params),

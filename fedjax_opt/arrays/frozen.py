@@ -25,7 +25,7 @@ class Frozen(NamedTuple):
   params: Params
 
 
-def without(state: State) -> State:
+def emptied(state: State) -> State:
   """A state whose frozen parts are empty."""
   empty = lambda part: Frozen(None) if _is_frozen(part) else part
   return jax.tree.map(empty, state, is_leaf=_is_frozen)
@@ -52,7 +52,7 @@ def leaves_of(state: State, params: Params) -> Any:
 
 
 def join(state: State, leaves: Any) -> State:
-  """The whole state, of what `without` and `leaves_of` give.
+  """The whole state, of what `emptied` and `leaves_of` give.
 
   Args:
     state: with empty frozen parts.
@@ -64,7 +64,7 @@ def join(state: State, leaves: Any) -> State:
   return jax.tree.map(fill, state, leaves, is_leaf=_is_frozen)
 
 
-def of_model(state: State) -> Params | None:
+def model_leaves(state: State) -> Params | None:
   """The frozen leaves of a whole state by their places in the model."""
   parts = jax.tree.leaves(state, is_leaf=_is_frozen)
   frozen_params = [part.params for part in parts if _is_frozen(part)]

@@ -25,7 +25,7 @@ import optax
 from fedjax_opt.checks.fields import Params, checked
 
 # Names of the leaves; no other parameter has one of them.
-_NAMES = ("running_mean", "running_var")
+_LEAF_NAMES = ("running_mean", "running_var")
 # The part of a model's variables in which flax has such leaves.
 _COLLECTION = "batch_stats"
 
@@ -109,33 +109,33 @@ def follow(
   rule = optax.with_extra_args_support(rule)
 
   def init(params):
-    return rule.init(without(params))
+    return rule.init(zeroed(params))
 
   def update(grads, state, params=None, **extra):
     if not _statistics(grads):
       return rule.update(grads, state, params, **extra)
-    extra = _of_weights(extra, params)
-    updates, state = rule.update(
-      without(grads), state, without(params), **extra
-    )
-    return put(updates, jax.tree.map(jnp.negative, grads)), state
+    extra = _extra_of_weights(extra, params)
+    updates, state = rule.update(zeroed(grads), state, zeroed(params), **extra)
+    return replaced(updates, jax.tree.map(jnp.negative, grads)), state
 
   return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _of_weights(extra, params):
+def _extra_of_weights(extra, params):
   """What a rule is given besides the gradient, see `follow`."""
 
   def at(function):
-    return lambda x, *args, **kwargs: function(put(x, params), *args, **kwargs)
+    return lambda x, *args, **kwargs: function(
+      replaced(x, params), *args, **kwargs
+    )
 
   names = {"value_fn", "obj_fn", "grad_fn"} & set(extra)
   extra = extra | {name: at(extra[name]) for name in names}
   if "grad_fn" in extra:
     grad_fn = extra["grad_fn"]
-    extra["grad_fn"] = lambda *args, **kwargs: without(grad_fn(*args, **kwargs))
+    extra["grad_fn"] = lambda *args, **kwargs: zeroed(grad_fn(*args, **kwargs))
   if "grad" in extra:
-    extra["grad"] = without(extra["grad"])
+    extra["grad"] = zeroed(extra["grad"])
   return extra
 
 
@@ -145,7 +145,7 @@ def weights(params: Params) -> Params:
   return jax.tree_util.tree_map_with_path(keep, params)
 
 
-def without(tree: Params) -> Params:
+def zeroed(tree: Params) -> Params:
   """The tree with zeros in place of running statistics."""
 
   def hide(path, leaf):
@@ -154,7 +154,7 @@ def without(tree: Params) -> Params:
   return jax.tree_util.tree_map_with_path(hide, tree)
 
 
-def put(tree: Params, source: Params) -> Params:
+def replaced(tree: Params, source: Params) -> Params:
   """The tree with the running statistics of another one."""
   statistics = _statistics(source)
   take = lambda path, leaf: statistics.get(path, leaf)
@@ -176,7 +176,7 @@ def map_weights(
   return jax.tree_util.tree_map_with_path(change, params)
 
 
-def parents(params: Params) -> list[str]:
+def part_paths(params: Params) -> list[str]:
   """The paths of the parts of a model that have running statistics.
 
   Such as 'block_1/norm'; names from the outermost on, joined by '/'. [] if
@@ -194,4 +194,4 @@ def _statistics(tree: Params) -> dict[Any, Any]:
 
 def _is_statistic(path):
   names = [getattr(key, "key", None) for key in path]
-  return bool(names) and (names[-1] in _NAMES or _COLLECTION in names)
+  return bool(names) and (names[-1] in _LEAF_NAMES or _COLLECTION in names)

@@ -325,7 +325,7 @@ class Executor:
     trained = self._read_params(
       state.server, self._points.hyperparameters, per_seed, shared
     )
-    frozen_params = frozen.of_model(self.server_states(state))
+    frozen_params = frozen.model_leaves(self.server_states(state))
     return trees.merge(frozen_params, self.active_settings.flat(trained))
 
   def server_states(self, state: RunState) -> State:

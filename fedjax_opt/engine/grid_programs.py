@@ -148,7 +148,7 @@ def params_program(
   def one_point(server, hyperparameters, per_seed, frozen_leaves):
     server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
     params = contract.evaluated_params(make(**hyperparameters), server)
-    return trees.without(params, frozen.of_model(server))
+    return trees.without(params, frozen.model_leaves(server))
 
   # Of a single run it does not depend on the settings.
   return over_points(config, one_point)

@@ -116,7 +116,7 @@ class InitialState:
     server, client_state = contract.initial_states(
       algorithm, params, self.num_clients
     )
-    return frozen.without(server), client_state
+    return frozen.emptied(server), client_state
 
   @functools.cached_property
   def _server_shapes(self):
@@ -137,7 +137,7 @@ class InitialState:
     All do, as far as that is known, if none is frozen.
     """
     is_grid_of_keys = self.points.have_axes and is_function_of_key(self.params)
-    if not is_grid_of_keys or frozen.of_model(self._server_shapes) is None:
+    if not is_grid_of_keys or frozen.model_leaves(self._server_shapes) is None:
       return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
     draw = lambda seed: model_of(self.params, seed)
     structure = jax.tree.structure(self.model)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.checks import functions
@@ -50,7 +50,7 @@ def computed_loss(precision: str, loss_fn: LossFn) -> LossFn:
       name: leaf if name == "y" else _rounded(leaf)
       for name, leaf in batch.items()
     }
-    params = batch_stats.map_weights(_rounded, params)
+    params = running_statistics.map_weights(_rounded, params)
     return at_least_float32(loss_fn(params, features, rng))
 
   return rounded
@@ -70,7 +70,7 @@ def local_model(precision: str, params: Params) -> Params:
     leaf = lax.reduce_precision(leaf, exponent_bits=8, mantissa_bits=7)
     return leaf.astype(jnp.bfloat16)
 
-  return batch_stats.map_weights(rounded, params)
+  return running_statistics.map_weights(rounded, params)
 
 
 def master_model(params: Params, start: Params, end: Params) -> Params:

@@ -7,8 +7,13 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt import contract
-from fedjax_opt.arrays import counters, norms, sharding, trees
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import (
+  counters,
+  norms,
+  running_statistics,
+  sharding,
+  trees,
+)
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
 from fedjax_opt.engine.config import Config
@@ -51,7 +56,7 @@ def limited(
   if limit is None:
     return message, None
   if part_shapes is None:
-    part_shapes = [batch_stats.weights(message)]
+    part_shapes = [running_statistics.weights(message)]
   parts = contract.split_message("max_update_norm", message, part_shapes)
   are_differences = [shapes is not None for shapes in part_shapes]
   pairs = list(zip(parts, are_differences, strict=True))
@@ -377,7 +382,9 @@ def mean_of_counted(
     lambda leaf: leaf / jnp.where(mass > 0, number, 1).astype(leaf.dtype), total
   )
   mean = divided_by(divisor)
-  return mean if is_normalized else batch_stats.put(mean, divided_by(mass))
+  if is_normalized:
+    return mean
+  return running_statistics.replaced(mean, divided_by(mass))
 
 
 def kept_from_now_on(new: Any, old: Any) -> Any:

@@ -69,7 +69,7 @@ def run_rounds(
     (server, client_state), *outputs = _one_round(
       config, algorithm, server, keys, round, round_data
     )
-    return (frozen.without(server), client_state), *outputs
+    return (frozen.emptied(server), client_state), *outputs
 
   _, counts, traces = jax.eval_shape(one_round, state, first_round)
   names = list(counts)

@@ -13,8 +13,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from fedjax_opt import optimizers
-from fedjax_opt.arrays import counters, trees
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import counters, running_statistics, trees
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
 from fedjax_opt.checks import functions
 from fedjax_opt.data import lists
@@ -330,7 +329,7 @@ class Worker:
     mean = lambda leaf: leaf / jnp.maximum(num_rows, 1).astype(leaf.dtype)
     return [
       optax.tree.cast_like(
-        batch_stats.without(jax.tree.map(mean, total)), model
+        running_statistics.zeroed(jax.tree.map(mean, total)), model
       )
       for total, model in zip(totals, models, strict=True)
     ]

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.values import check_array, check_at_least, check_choice
@@ -286,6 +286,8 @@ class BatchNorm(nn.Module):
         (running_var, var * (num / max(num - 1, 1))),
       ):
         new_value = self.momentum * running + (1 - self.momentum) * batch_value
-        x = batch_stats.attach(x, running, new_value.astype(running.dtype))
+        x = running_statistics.attach(
+          x, running, new_value.astype(running.dtype)
+        )
     x = (x - mean) * lax.rsqrt(var + self.epsilon) * scale + bias
     return x.astype(dtype)

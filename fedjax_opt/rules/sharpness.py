@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt.arrays import norms
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import norms, running_statistics
 from fedjax_opt.base import Params
 from fedjax_opt.checks import rules
 from fedjax_opt.checks.fields import Fraction, NonNegative, checked
@@ -93,10 +92,10 @@ def perturbation(direction: Params, rho: ArrayLike) -> Params:
 
   Running statistics have no part in its length, and are 0 in it.
   """
-  norm = norms.norm(batch_stats.weights(direction))
+  norm = norms.norm(running_statistics.weights(direction))
   return _multiple(direction, rho / jnp.where(norm > 0, norm, 1))
 
 
 def _multiple(direction, scale):
   """A multiple of the direction, 0 at running statistics."""
-  return optax.tree.scale(scale, batch_stats.without(direction))
+  return optax.tree.scale(scale, running_statistics.zeroed(direction))

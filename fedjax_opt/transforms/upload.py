@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import contract, optimizers
-from fedjax_opt.arrays import norms, trees
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import norms, running_statistics, trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.transforms import messages
@@ -110,7 +109,7 @@ def with_upload(
 
   def init_client(params):
     init_inner = algorithm.init_client
-    like = batch_stats.weights(list(algorithm.sends(params)))
+    like = running_statistics.weights(list(algorithm.sends(params)))
     return Kept(init_inner and init_inner(params), _starts(rule, like, like))
 
   def round(state, cohort):
@@ -135,7 +134,7 @@ def with_upload(
         message=contract.join_message(sent, output.message),
         state=new,
         bytes_up=_num_bytes(upload, parts, like)
-        + batch_stats.num_bytes(output.message),
+        + running_statistics.num_bytes(output.message),
       )
 
     return messages.intercepted("upload", algorithm, state, cohort, rewrite)

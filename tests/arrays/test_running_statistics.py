@@ -14,8 +14,7 @@ from flax import linen
 import fedjax_opt as fo
 from fedjax_opt import contract, objectives, privacy, prox, transforms
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.arrays import counters
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import counters, running_statistics
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.models import layers
@@ -270,7 +269,9 @@ def check_wrapped(wrap, of="fed_avg"):
 def test_uploads_send_them_as_they_are(upload):
   with_upload = transforms.with_upload
   counts = check_wrapped(lambda algorithm: with_upload(algorithm, upload))
-  sent = upload.num_bytes(batch_stats.weights(PARAMS)) + 4 * NUM_STATISTICS
+  sent = (
+    upload.num_bytes(running_statistics.weights(PARAMS)) + 4 * NUM_STATISTICS
+  )
   assert counters.read(counts["bytes_up"]) == 2 * 5 * sent
   # And of two differences in both.
   check_wrapped(lambda algorithm: with_upload(algorithm, upload), "scaffold")
@@ -341,8 +342,8 @@ def test_fed_bn_keeps_scale_bias_and_statistics():
 
 def test_parts_with_running_statistics_are_found():
   params = {"a": {"norm": PARAMS["norm"], "w": 0.0}, "norm": PARAMS["norm"]}
-  assert batch_stats.parents(params) == ["a/norm", "norm"]
-  assert batch_stats.parents({"w": 0.0}) == []
+  assert running_statistics.part_paths(params) == ["a/norm", "norm"]
+  assert running_statistics.part_paths({"w": 0.0}) == []
 
 
 def test_an_algorithm_that_refuses_them_may_freeze_them():

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from fedjax_opt import delta_sgd, grad_fn_of, sarah, sharpness_aware
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from tests import reference
 from tests.helpers import problems, rule_referees
 from tests.helpers.jax_problems import flat
@@ -53,11 +53,11 @@ def test_running_statistics_are_not_perturbed():
   params = {"w": np.ones(2), "running_mean": np.ones(2)}
 
   def loss(p):
-    x = batch_stats.attach(p["w"], p["running_mean"], jnp.full(2, 3.0))
+    x = running_statistics.attach(p["w"], p["running_mean"], jnp.full(2, 3.0))
     return jnp.sum(x**2)
 
   with jax.enable_x64(True):
-    rule = sharpness_aware(batch_stats.follow(optax.sgd(0.1)), 0.5)
+    rule = sharpness_aware(running_statistics.follow(optax.sgd(0.1)), 0.5)
     after = train(rule, params, 1, loss)
     np.testing.assert_allclose(after["running_mean"], 3.0)
     ahead = 1 + 0.5 / np.sqrt(2)  # w + e

@@ -10,7 +10,7 @@ import pytest
 from experiments.single_run import loading as data_of_runs
 from experiments.tasks import TASKS, nonconvex
 from experiments.tasks import images as image_tasks
-from fedjax_opt.arrays import running_statistics as batch_stats
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
@@ -137,7 +137,7 @@ def test_only_batch_norm_has_statistics():
   for norm in ("group", "none", "batch"):
     task = task_of("--task=digits_resnet20", f"--norm={norm}")
     model = jax.eval_shape(lambda task=task: task.init(jax.random.key(0)))
-    assert bool(batch_stats.parents(model)) == (norm == "batch")
+    assert bool(running_statistics.part_paths(model)) == (norm == "batch")
 
 
 # Tasks whose clients come with the data.
