@@ -36,7 +36,7 @@ __all__ = ["adapt", "merged", "on_adapted"]
 
 # What is trained of the adapters.
 ADAPTERS = ("lora_a", "lora_b")
-_PARTS = ("base", *ADAPTERS, "lora_scale")
+_LAYER_PARTS = ("base", *ADAPTERS, "lora_scale")
 
 
 def _is_key(name: str, value: Any) -> None:
@@ -51,14 +51,14 @@ def _is_key(name: str, value: Any) -> None:
 
 
 def _has_adapters(value: Any) -> bool:
-  return isinstance(value, Mapping) and {*_PARTS} <= {*value}
+  return isinstance(value, Mapping) and {*_LAYER_PARTS} <= {*value}
 
 
 def _is_adapted(name: str, value: Any) -> None:
   if not _has_adapters(value):
     raise TypeError(
       f"{name}={brief(value)}: must be what lora.adapt returned, a "
-      f"dict with {', '.join(_PARTS)}"
+      f"dict with {', '.join(_LAYER_PARTS)}"
     )
 
 

@@ -238,7 +238,7 @@ class RuleChoice(Choice):
 
 
 # Flag -> argument of an algorithm's factory.
-_RATE_NAMES = {
+_RATE_OF_FLAG = {
   "client_lr": "learning_rate",
   "server_lr": "server_learning_rate",
 }
@@ -316,7 +316,7 @@ class AlgorithmChoice(Choice):
     """
     own_fields = getattr(_unwrapped(self.factory), "checked_fields", {})
     rates = {}
-    for flag, name in _RATE_NAMES.items():
+    for flag, name in _RATE_OF_FLAG.items():
       if self.takes(name):
         rates[flag] = {}
         default = self.arguments[name].default

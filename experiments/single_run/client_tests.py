@@ -8,7 +8,7 @@ import numpy as np
 import fedjax_opt as fo
 from experiments.single_run.building import client_rule, trained_paths
 from experiments.single_run.job import Job
-from fedjax_opt.engine.client_evaluation import OPTIONS
+from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.names import capitalized
 
@@ -60,7 +60,7 @@ def _measure(job, result, point, parts, is_new):
       rule = fo.trainable.only(rule, paths)
       loss_fn = fo.trainable.differentiated(loss_fn, paths)
     options |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
-    options |= {name: job.options[name] for name in OPTIONS}
+    options |= {name: job.options[name] for name in STEP_OPTIONS}
     # Clients that never train may be smaller.
     largest = int(parts.train.sizes.max())
     options["batch_size"] = min(options["batch_size"], largest)

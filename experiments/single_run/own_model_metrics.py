@@ -8,7 +8,7 @@ import numpy as np
 import fedjax_opt as fo
 from experiments.single_run.job import Job
 from fedjax_opt.checks import errors
-from fedjax_opt.engine.client_evaluation import OPTIONS
+from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.own_models import OwnModels
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints
@@ -44,7 +44,7 @@ class OwnModelMetrics:
       job.task.per_example,
       parts,
       [part for part in _PARTS if None not in of_all(part)],
-      **{name: job.options[name] for name in OPTIONS},
+      **{name: job.options[name] for name in STEP_OPTIONS},
     )
     is_resumed = Checkpoints.are_in(job.output_dir / "checkpoints")
     if job.spec.resume and is_resumed:

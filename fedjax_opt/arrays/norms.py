@@ -134,7 +134,7 @@ def _norm(leaves, unit):
 
 
 # Numbers that XLA:CPU sums in its own way as fast.
-_SHORT = 4096
+_SHORT_SUM = 4096
 
 
 def _sum(x):
@@ -147,7 +147,7 @@ def _sum(x):
   if target.platform() != "cpu":
     return _in_parts(jnp.sum, jnp.add, x)
   total, parts = jnp.zeros([], x.dtype), 8
-  while x.size > _SHORT:
+  while x.size > _SHORT_SUM:
     length = x.size // parts
     total += jnp.sum(x[parts * length :])
     x = sum(x[i * length : (i + 1) * length] for i in range(parts))
@@ -190,7 +190,7 @@ def all_finite(tree: Any) -> jax.Array:
 
 
 # Entries of a small tree.
-_FEW = 1 << 20
+_SMALL = 1 << 20
 
 
 def joined(leaves: Iterable[jax.Array]) -> list[jax.Array]:
@@ -201,6 +201,6 @@ def joined(leaves: Iterable[jax.Array]) -> list[jax.Array]:
   """
   leaves = [jnp.ravel(leaf) for leaf in leaves]
   size = sum(leaf.size for leaf in leaves)
-  if target.platform() == "cpu" or not 0 < size <= _FEW or len(leaves) == 1:
+  if target.platform() == "cpu" or not 0 < size <= _SMALL or len(leaves) == 1:
     return leaves
   return [jnp.concatenate(leaves)]

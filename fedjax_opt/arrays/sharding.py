@@ -35,7 +35,7 @@ from fedjax_opt.checks.values import brief
 
 CLIENTS, GRID, MODEL = "clients", "grid", "model"
 # Leaves with fewer numbers are on all devices of a model.
-_LARGE = 4096
+_SMALLEST_DIVIDED = 4096
 # Leaves of a client up to this size are moved together.
 _FEW_WORDS = 64
 
@@ -254,7 +254,7 @@ def _put_leaf(leaf, sharding):
 def by_size(shape: tuple[int, ...], devices: int) -> PartitionSpec:
   """The last of the largest axes that the devices divide, of a large leaf."""
   sizes = [size if size % devices == 0 else 0 for size in shape]
-  if math.prod(shape) < _LARGE or not any(sizes):
+  if math.prod(shape) < _SMALLEST_DIVIDED or not any(sizes):
     return PartitionSpec()
   axis = max(range(len(sizes)), key=lambda i: (sizes[i], i))
   return PartitionSpec(*[None] * axis, MODEL)

@@ -24,7 +24,7 @@ TRACED = (
   "jax.numpy instead of float(), int() and NumPy"
 )
 # The longest message, in characters.
-_LINE = 240
+_LONGEST = 240
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
 
@@ -52,7 +52,7 @@ def failed(what: str, error: Exception) -> Exception:
   line = f"{what}: {type(error).__name__}: {words}"
   if isinstance(error, _TRACED):
     line = f"{what}: {TRACED}"
-  return kind(line if len(line) <= _LINE else f"{line[: _LINE - 3]}...")
+  return kind(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}...")
 
 
 @contextlib.contextmanager

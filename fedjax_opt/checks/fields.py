@@ -26,7 +26,7 @@ import optax
 
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks.values import (
-  LARGEST,
+  MAX_INT32,
   brief,
   check_array,
   check_at_least,
@@ -112,7 +112,7 @@ def number(interval: str, words: str = "", kind: type = float) -> Number:
 
   def accepts(name, value, *how):
     if kind is int:
-      check_at_least(name, value, -LARGEST)
+      check_at_least(name, value, -MAX_INT32)
     if not is_real(value):
       raise TypeError(f"{name}={brief(value)}: must be a number")
     check_in_interval(name, value, *how)
@@ -123,7 +123,7 @@ def number(interval: str, words: str = "", kind: type = float) -> Number:
 def integer(
   least: int = 0,
   may_be_array: bool = False,
-  most: int | None = LARGEST,
+  most: int | None = MAX_INT32,
 ) -> Field:
   """A whole number, by default of 32 bits.
 
@@ -141,7 +141,7 @@ def integer(
       value = scalar.item()
     check_at_least(name, value, least, most)
 
-  end = f"{most}]" if most not in (None, LARGEST) else "inf)"
+  end = f"{most}]" if most not in (None, MAX_INT32) else "inf)"
   return Field(accepts, interval=f"[{least}, {end}", kind=int)
 
 

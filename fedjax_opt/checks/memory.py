@@ -11,7 +11,7 @@ import pathlib
 import stat
 
 # Where Linux says how much memory a container may take; "max" is no limit.
-_LIMITS = (
+_LIMIT_FILES = (
   "/sys/fs/cgroup/memory.max",
   "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
@@ -25,7 +25,7 @@ def memory_bytes() -> int | None:
   limits = []
   with contextlib.suppress(AttributeError, ValueError, OSError):
     limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-  for path in _LIMITS:
+  for path in _LIMIT_FILES:
     with contextlib.suppress(ValueError, OSError):
       limits.append(int(pathlib.Path(path).read_text()))
   return min(limits, default=None)

@@ -12,7 +12,7 @@ from fedjax_opt.checks.values import brief, check_function, check_in_interval
 EXAMPLE = "an optimizer, such as optax.sgd(0.1)"
 _OF_ROUND = "or a function from the round to one"
 # A function whose argument has one of these names takes no round.
-_RATES = ("learning_rate", "lr")
+_RATE_NAMES = ("learning_rate", "lr")
 
 
 def check_client_rule(name: str, rule: Any) -> None:
@@ -31,7 +31,7 @@ def check_client_rule(name: str, rule: Any) -> None:
     )
   check_function(name, rule, f"(round) -> optimizer, or {EXAMPLE}")
   first = next(iter(inspect.signature(rule).parameters), "round")
-  if first in _RATES:
+  if first in _RATE_NAMES:
     raise TypeError(
       f"{name}={brief(rule)}: takes ({first}), and would be given the round; "
       f"must be {EXAMPLE}, {_OF_ROUND}"

@@ -14,12 +14,12 @@ import numpy as np
 import optax
 
 # The largest number of rounds and steps: the program counts in 32 bits.
-LARGEST = (1 << 31) - 1
+MAX_INT32 = (1 << 31) - 1
 # The longest text of a value in a message, in characters; of a list, its
 # entries.
 _BRIEF = 60
 # A name is not suggested if its likeness is this much below the nearest one's.
-_FURTHER = 0.25
+_LIKENESS_GAP = 0.25
 
 
 def brief(value: Any) -> str:
@@ -66,7 +66,7 @@ def check_integer(name: str, value: Any) -> None:
 
 
 def check_at_least(
-  name: str, value: Any, least: int, most: int | None = LARGEST
+  name: str, value: Any, least: int, most: int | None = MAX_INT32
 ) -> None:
   """Raises an error if a value is no whole number, too small or too large."""
   check_integer(name, value)
@@ -113,7 +113,7 @@ def check_in_interval(
     value = np.asarray(value).item()
   if not is_real(value):
     raise TypeError(f"{name}={brief(value)}: must be {wanted}")
-  if isinstance(value, int) and abs(value) > LARGEST:
+  if isinstance(value, int) and abs(value) > MAX_INT32:
     raise ValueError(
       f"{name}={brief(value)}: does not fit into 32 bits; write a float, such "
       "as 1e+12"
@@ -189,7 +189,7 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
   longer = [n for n in by_plain if wanted and n.startswith(wanted)]
   matches = difflib.get_close_matches(wanted, by_plain, most)
   ratio = lambda n: difflib.SequenceMatcher(None, n, wanted).ratio()
-  matches = [n for n in matches if ratio(n) > ratio(matches[0]) - _FURTHER]
+  matches = [n for n in matches if ratio(n) > ratio(matches[0]) - _LIKENESS_GAP]
   keys = dict.fromkeys([*longer, *matches] if most > 1 else [*matches, *longer])
   return [by_plain[key] for key in keys][:most]
 

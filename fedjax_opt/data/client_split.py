@@ -12,12 +12,12 @@ import numpy as np
 _STREAM = 0x5011
 _FREE, _KEPT, _HELD_OUT = range(3)
 
-Part = tuple[np.ndarray, np.ndarray]  # rows [sum of sizes], sizes [M]
+RowsAndSizes = tuple[np.ndarray, np.ndarray]  # rows [sum of sizes], sizes [M]
 
 
 def divide(
   rows: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
-) -> tuple[Part, Part]:
+) -> tuple[RowsAndSizes, RowsAndSizes]:
   """The lists of what clients train on, and of what they hold out.
 
   Args:
@@ -88,7 +88,7 @@ def _divide_client(part, rows, times, target):
 
 def divide_clients(
   rows: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
-) -> tuple[Part, Part]:
+) -> tuple[RowsAndSizes, RowsAndSizes]:
   """The lists of the clients that train, and of those held out.
 
   Args:

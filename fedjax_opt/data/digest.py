@@ -27,7 +27,7 @@ Digests = dict[str, str | list[str]]
 
 # Under which name the digests stand in a configuration.
 DATA_DIGESTS = "data_digests"
-_AT_ONCE = 1 << 23  # Bytes that a thread hashes at once.
+_BYTES_AT_ONCE = 1 << 23  # Bytes that a thread hashes at once.
 
 
 def of_data(
@@ -114,7 +114,7 @@ def _of_lists(clients: ClientData | Population) -> Iterator[str]:
 
 def _of_parts(array: np.ndarray) -> Iterator[bytes]:
   """The digests of parts of an array, by several threads if it is large."""
-  rows = max(1, _AT_ONCE * len(array) // max(1, array.nbytes))
+  rows = max(1, _BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
   parts = [array[i : i + rows] for i in range(0, len(array), rows)]
   if len(parts) < 2:
     return map(_of_bytes, [array])

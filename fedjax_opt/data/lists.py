@@ -17,7 +17,7 @@ Array = np.ndarray | jax.Array
 
 # Every list begins at a multiple of this, so that sums over examples can be
 # taken over blocks first: exactly enough, and fast.
-_BLOCK = 128
+_BLOCK_ROWS = 128
 # Up to this size an array is kept, however empty it is.
 _SMALL_BYTES = 1 << 24
 
@@ -115,13 +115,13 @@ def _is_wasteful(sizes, width):
 
 def _length(sizes, width):
   """T, of clients of these sizes."""
-  in_blocks = -(-sizes.astype(np.int64) // _BLOCK)
-  return int(in_blocks.sum() + -(-width // _BLOCK)) * _BLOCK
+  in_blocks = -(-sizes.astype(np.int64) // _BLOCK_ROWS)
+  return int(in_blocks.sum() + -(-width // _BLOCK_ROWS)) * _BLOCK_ROWS
 
 
 def _as_lists(rows, sizes, width):
   """`Lists`, of the arguments of `of_clients`."""
-  lengths = -(-sizes.astype(np.int64) // _BLOCK) * _BLOCK
+  lengths = -(-sizes.astype(np.int64) // _BLOCK_ROWS) * _BLOCK_ROWS
   starts = np.cumsum(lengths) - lengths
   padded = _placed(rows, sizes, starts, _length(sizes, width))
   return Lists(padded, starts.astype(np.int32), width)
@@ -216,11 +216,11 @@ def _blocks(indices, sizes):
   """
   if not isinstance(indices, Lists):
     return indices, jnp.arange(indices.shape[1]) < sizes[:, None], None
-  rows = indices.rows.reshape(-1, _BLOCK)
-  first = jnp.arange(len(rows)) * _BLOCK
+  rows = indices.rows.reshape(-1, _BLOCK_ROWS)
+  first = jnp.arange(len(rows)) * _BLOCK_ROWS
   # Of clients that begin at the same place all but the last one are empty.
   owner = jnp.searchsorted(indices.starts, first, side="right") - 1
-  position = (first - indices.starts[owner])[:, None] + jnp.arange(_BLOCK)
+  position = (first - indices.starts[owner])[:, None] + jnp.arange(_BLOCK_ROWS)
   return rows, position < sizes[owner][:, None], owner
 
 

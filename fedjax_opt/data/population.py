@@ -18,11 +18,11 @@ from fedjax_opt.checks.values import check_array, check_at_least
 from fedjax_opt.data import lists, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
-from fedjax_opt.data.population_files import LARGEST, Fields
+from fedjax_opt.data.population_files import MAX_INT32, Fields
 from fedjax_opt.files import folders
 from fedjax_opt.files.folders import user_path
 
-_AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
+_BYTES_AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -191,9 +191,9 @@ class Population:
     begins, ends = self._offsets[clients], self._offsets[clients + 1]
     stops = np.cumsum(ends - begins)
     total = int(stops[-1]) if len(stops) else 0
-    if not total <= capacity <= LARGEST:
+    if not total <= capacity <= MAX_INT32:
       raise ValueError(
-        f"capacity={capacity}: must be in [{total}, {LARGEST}], as these "
+        f"capacity={capacity}: must be in [{total}, {MAX_INT32}], as these "
         f"{len(clients)} clients have {total} examples"
       )
     rows = self._rows(capacity, out)
@@ -347,7 +347,7 @@ def _groups(num_clients: int, num_bytes: int) -> list[np.ndarray]:
     num_clients: M.
     num_bytes: of the examples of all.
   """
-  num_groups = min(num_clients, 1 + num_bytes // _AT_ONCE)
+  num_groups = min(num_clients, 1 + num_bytes // _BYTES_AT_ONCE)
   return np.array_split(np.arange(num_clients), num_groups)
 
 

@@ -34,7 +34,7 @@ from fedjax_opt.files.digests import digest, digest_of_file
 INDEX = "population.npz"
 ARRAYS = "*.bin"
 NOTES = "validation.json"  # Of who wrote it, if there are any.
-LARGEST = np.iinfo(np.int32).max
+MAX_INT32 = np.iinfo(np.int32).max
 _FIELD, _NOTES = "fields/", "notes"  # Names in the index.
 # Names of fields; a field is in the file of the same name.
 # File systems take 255 bytes, of which a letter has 4 at most.
@@ -42,7 +42,7 @@ _NAME = r"\w[\w.-]{0,59}"
 
 Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
 # The examples of some clients, one after the other, and the clients' sizes.
-Part = tuple[Mapping[str, np.ndarray], np.ndarray]
+ExamplesAndSizes = tuple[Mapping[str, np.ndarray], np.ndarray]
 
 
 def digests_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -73,7 +73,9 @@ def _named(path: pathlib.Path, action: str) -> Iterator[None]:
 # Writing.
 
 
-def each_checked(clients: Iterable[Mapping[str, np.ndarray]]) -> Iterator[Part]:
+def each_checked(
+  clients: Iterable[Mapping[str, np.ndarray]],
+) -> Iterator[ExamplesAndSizes]:
   """Clients one by one, all with the fields of the first.
 
   Raises:
@@ -84,8 +86,8 @@ def each_checked(clients: Iterable[Mapping[str, np.ndarray]]) -> Iterator[Part]:
     try:
       examples = check_examples(client, may_be_empty=True)
       size = len(next(iter(examples.values())))
-      if size > LARGEST:
-        raise ValueError(f"has {size} examples; must be at most {LARGEST}")
+      if size > MAX_INT32:
+        raise ValueError(f"has {size} examples; must be at most {MAX_INT32}")
       fields = _fields_of(examples)
       first = first or fields
       if fields != first:
@@ -112,7 +114,7 @@ def _described(fields: Fields) -> str:
   return ", ".join(parts)
 
 
-def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
+def write(folder: pathlib.Path, parts: Iterable[ExamplesAndSizes]) -> None:
   """Writes all files; after an error there are none.
 
   Args:
@@ -149,7 +151,9 @@ def _digest_of_notes(folder: pathlib.Path) -> int:
 
 
 def _write_examples(
-  folder: pathlib.Path, parts: Iterable[Part], files: dict[pathlib.Path, Any]
+  folder: pathlib.Path,
+  parts: Iterable[ExamplesAndSizes],
+  files: dict[pathlib.Path, Any],
 ) -> dict[str, np.ndarray]:
   """Writes the examples to the files; returns what the index holds.
 
@@ -237,7 +241,7 @@ def read(
   try:
     _check_fields(_fields_of(examples))
     sizes = check_array(
-      "sizes", sizes, "[M]", of_integers=True, interval=f"[0, {LARGEST}]"
+      "sizes", sizes, "[M]", of_integers=True, interval=f"[0, {MAX_INT32}]"
     )
     axes = f"[{len(sizes)}, {len(examples)}]"
     digests = check_array("digests", digests, axes, of_integers=True)

@@ -23,7 +23,7 @@ VOCABULARY = (
 UNKNOWN = len(VOCABULARY)  # The number of all other characters.
 PADDING = -1  # The target after the end of a speaker's text.
 
-_NUMBERS = {character: i for i, character in enumerate(VOCABULARY)}
+_TOKENS = {character: i for i, character in enumerate(VOCABULARY)}
 
 
 @checked(test_fraction="[0, 1)")
@@ -138,7 +138,7 @@ def speeches(text: str) -> dict[str, str]:
 
 def _sequences(text: str, length: int) -> dict[str, np.ndarray]:
   """Inputs x and targets y of a text, both [n, length] int32."""
-  numbers = [_NUMBERS.get(character, UNKNOWN) for character in text]
+  numbers = [_TOKENS.get(character, UNKNOWN) for character in text]
   codes = np.array(numbers, np.int32)
   num_targets = max(len(codes) - 1, 0)
   shape = (-(-num_targets // length), length)

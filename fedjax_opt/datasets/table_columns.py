@@ -19,20 +19,21 @@ MOST_WORDS = 100
 # so many words may be of numbers, as "3" and "4 or more" are.
 _MOST_CLASSES = 20
 # As some files mark a cell without a number.
-_MARKS = ("?", "-", "--", ".", "*")
-_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
+_BLANKS = ("?", "-", "--", ".", "*")
+_NUMBER_TYPES = ("integer", "floating", "mixed-integer-float", "decimal")
 _DATES = ("datetime64", "datetime", "date")
 # What pandas calls a column's type -> the NumPy type of its objects.
-_TYPES = {
+_NUMPY_TYPES = {
   "boolean": "bool",
-  **dict.fromkeys(_NUMBERS, "float64"),
+  **dict.fromkeys(_NUMBER_TYPES, "float64"),
   **dict.fromkeys(_DATES, "datetime64[us]"),  # Nanoseconds end in 2262.
   **dict.fromkeys(("string", "categorical"), "str"),
 }
 
 
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_ONCE = 1 << 26  # Bytes of columns of numbers that are converted together.
+# Bytes of columns of numbers that are converted together.
+_BYTES_AT_ONCE = 1 << 26
 
 
 def _pandas() -> Any:
@@ -75,7 +76,7 @@ def plain(name: str, values: Any) -> Any:
     ValueError: if a cell is empty, or the values are something else.
   """
   kind = _pandas().api.types.infer_dtype(values, skipna=True)
-  is_text = _TYPES.get(kind) == "str"
+  is_text = _NUMPY_TYPES.get(kind) == "str"
   if is_text:
     values = values.astype("string").str.strip().mask(lambda cell: cell == "")
   empty = values.isna().to_numpy()
@@ -85,7 +86,7 @@ def plain(name: str, values: Any) -> Any:
       f"None or null ({int(empty.sum())} such rows); fill these cells in, or "
       "drop the rows"
     )
-  if kind not in _TYPES:
+  if kind not in _NUMPY_TYPES:
     raise ValueError(
       f"column {name!r}: has values of the kind {kind}; must be numbers, "
       "booleans, dates or texts, or ignore the column"
@@ -93,7 +94,7 @@ def plain(name: str, values: Any) -> Any:
   if not is_text and values.dtype != object:
     return values
   try:
-    return values.astype(_TYPES[kind])
+    return values.astype(_NUMPY_TYPES[kind])
   except (OverflowError, ValueError) as error:  # Such as of 400 digits.
     raise ValueError(
       f"column {name!r}: {errors.reason(error)}; ignore the column"
@@ -135,7 +136,7 @@ def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
 def _parts(frame: Any) -> Iterator[Any]:
   """The columns in order: of numbers many at a time, each other one alone."""
   kinds = [dtype.kind in "biuf" for dtype in frame.dtypes]
-  most, start = max(1, _AT_ONCE // (8 * len(frame))), 0
+  most, start = max(1, _BYTES_AT_ONCE // (8 * len(frame))), 0
   for stop in range(1, len(kinds) + 1):
     goes_on = stop < len(kinds) and kinds[start] and kinds[stop]
     if not goes_on or stop == start + most:
@@ -155,7 +156,7 @@ def _check_words(name, words):
   are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
   # A few words may be kinds, but not if all are numbers, or none.
   is_few = len(words) <= _MOST_CLASSES
-  are_all = (are_numbers | np.isin(words, _MARKS)).all() and are_numbers.any()
+  are_all = (are_numbers | np.isin(words, _BLANKS)).all() and are_numbers.any()
   is_slip = are_all if is_few else are_numbers.mean() > 0.5
   if len(non_numbers) and is_slip:
     raise ValueError(

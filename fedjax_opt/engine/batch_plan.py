@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.checks.values import LARGEST
+from fedjax_opt.checks.values import MAX_INT32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +151,8 @@ def _part_of(number, fraction, xnp):
 
 def _check_budget(name, value, examples):
   """Checks that int32 can count a client's examples in a round."""
-  if value is not None and value * examples > LARGEST:
+  if value is not None and value * examples > MAX_INT32:
     raise ValueError(
-      f"{name}={value:g}: gives a client more than {LARGEST} examples "
+      f"{name}={value:g}: gives a client more than {MAX_INT32} examples "
       "in a round; must be smaller"
     )

@@ -10,7 +10,7 @@ from fedjax_opt.base import Params
 # Parameters x batch size below which a local step counts as small.
 _SMALL_STEP = 1e6
 # On CPU, at least this many clients of a small model are vectorized.
-_FEW = 16
+_FEWEST_ON_CPU = 16
 # Copies of the model in memory: those of the server, and those of each
 # vectorized client. Compiled for a TPU v5e, a transformer of 134M parameters
 # (0.54 GB) took 3.5 GB for one client and 19.0 GB for ten. The memory for
@@ -41,7 +41,7 @@ def fastest_vmapped(params: Params | None, batch_size: int) -> int | None:
   size = sum(leaf.size for leaf in jax.tree.leaves(params)) * batch_size
   if size >= _SMALL_STEP:
     return 1
-  return max(_FEW, int(_SMALL_STEP / max(size, batch_size)))
+  return max(_FEWEST_ON_CPU, int(_SMALL_STEP / max(size, batch_size)))
 
 
 def most_in_memory(params: Params | None) -> int:

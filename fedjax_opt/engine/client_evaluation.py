@@ -38,9 +38,9 @@ from fedjax_opt.results.client_metrics import ClientMetrics
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.transforms.upload import own_part
 
-_KINDS = ("global", "personalized", "personal")
+_MODEL_KINDS = ("global", "personalized", "personal")
 # The options of local steps, and of how they are computed.
-OPTIONS = (
+STEP_OPTIONS = (
   "batch_size",
   "replacement",
   "drop_remainder",
@@ -114,7 +114,7 @@ def evaluate_clients(
   """
   _check_parts(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
-  check_option_names(options, OPTIONS)
+  check_option_names(options, STEP_OPTIONS)
   params, server, rows, round = _states_of(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows, train)
@@ -136,7 +136,7 @@ def evaluate_clients(
   return ClientMetrics(
     {
       kind: {n: v.astype(float) for n, v in metrics[kind].items()}
-      for kind in _KINDS
+      for kind in _MODEL_KINDS
       if kind in metrics
     },
     np.asarray(held_out.sizes),

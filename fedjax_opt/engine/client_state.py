@@ -18,7 +18,7 @@ from fedjax_opt.engine.config import Config
 
 # The part of a device's memory that these states may fill before 'auto' chooses
 # the host. The examples and the computation need the rest.
-_SHARE = 0.5
+_LARGEST_SHARE = 0.5
 
 
 class Cohorts(NamedTuple):
@@ -149,6 +149,6 @@ def _is_too_much(config, states):
     return False
   num_bytes = trees.num_bytes(states) // config.layout.state_devices
   memory = target.device_bytes()
-  too_much = memory is not None and num_bytes > _SHARE * memory
+  too_much = memory is not None and num_bytes > _LARGEST_SHARE * memory
   # All processes must run the same program.
   return bool(multi_process.of_any_process(too_much))

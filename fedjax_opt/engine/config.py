@@ -31,7 +31,7 @@ _MOST_ROUNDS = 1000
 _COUNT = fields.integer(1)
 _MAPS = fields.choice("auto", "vmap", "scan")
 _SHARDING = fields.function("(path, shape) -> PartitionSpec")
-_EVALUATE = fields.function(functions.EVALUATE)
+_EVALUATE = fields.function(functions.EVALUATE_FORM)
 
 
 class RunOptions(TypedDict, total=False):
@@ -163,13 +163,13 @@ class GridOptions(RunOptions, total=False):
 
 
 # Option -> its default, and the values that it may have.
-_TABLE = {
+_OPTIONS = {
   name: hint.__metadata__
   for name, hint in typing.get_type_hints(
     GridOptions, include_extras=True
   ).items()
 }
-GRID_DEFAULTS = {name: default for name, (default, *_) in _TABLE.items()}
+GRID_DEFAULTS = {name: default for name, (default, *_) in _OPTIONS.items()}
 DEFAULTS = {name: GRID_DEFAULTS[name] for name in RunOptions.__annotations__}
 # The plainest way to compute rounds: one client after the other, on one device.
 # Results do not depend on these options, except for rounding.
@@ -187,7 +187,7 @@ PLAINLY = {
 _GRIDS = tuple(GridOptions.__annotations__.keys() - DEFAULTS.keys())
 _WITH_HISTORY = ("on_evaluation", "checkpoints", "progress")
 # Arguments that are no options, and the functions that take them.
-_ARGUMENTS = {
+_NO_OPTIONS = {
   "rounds": "of simulate, sweep and Simulator.run",
   "seed": "of simulate and Simulator.init; others take a list, seeds=[0]",
   "params": "of simulate, sweep and Simulator.init",
@@ -209,11 +209,11 @@ def check_option_names(
   """
   option_names = list(option_names)
   for name in [name for name in names if name not in option_names]:
-    if name in _ARGUMENTS:
+    if name in _NO_OPTIONS:
       raise TypeError(
-        f"{name}: is no option, but an argument {_ARGUMENTS[name]}"
+        f"{name}: is no option, but an argument {_NO_OPTIONS[name]}"
       )
-    near = nearest(name, [*option_names, *_ARGUMENTS])
+    near = nearest(name, [*option_names, *_NO_OPTIONS])
     hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.RunOptions"
     raise TypeError(f"{name}: is no option; {hint}")
 
@@ -239,7 +239,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
   options = GRID_DEFAULTS | options
   _check_called(options["evaluate"])
-  for name, (default, *field) in _TABLE.items():
+  for name, (default, *field) in _OPTIONS.items():
     if field and not (options[name] is None and default is None):
       field[0].check(name, options[name])
   action = options["max_update_action"]

@@ -32,16 +32,16 @@ _SEGMENT_BYTES = 1 << 27
 # The beginning of the name of the reading thread.
 THREAD = "fedjax_opt_reader"
 # Number of clients on disk on which training metrics are measured.
-SAMPLE = 100
+NUM_SAMPLED = 100
 
 
 def sample_of(population: Population) -> ClientData:
-  """Evenly spaced clients of a population on disk, at most `SAMPLE`.
+  """Evenly spaced clients of a population on disk, at most `NUM_SAMPLED`.
 
   Metrics of training are measured on them. They are not drawn at random, so
   that all runs are measured on the same clients.
   """
-  num_sampled = min(SAMPLE, population.num_clients)
+  num_sampled = min(NUM_SAMPLED, population.num_clients)
   clients = np.arange(num_sampled) * population.num_clients // num_sampled
   # Single clients may have no examples, but a sample must have some.
   if not population.sizes[clients].any():

@@ -17,8 +17,8 @@ from fedjax_opt.results.checkpoint import SHA256
 
 # A checkpoint has values of these types. For other options, such as functions,
 # the digests of the programs stand in.
-_WRITTEN = str | bool | int | float | None
-_FUNCTIONS = {
+_STORED = str | bool | int | float | None
+_PROGRAM_NAMES = {
   "start": "initial state of the algorithm",
   "cohorts": "sampler",
   "rounds": "algorithm, or option that is a function",
@@ -36,10 +36,10 @@ def of_run(
   Args:
     options: those given. Options that only decide how rounds are computed,
       and so do not change results, are left out.
-    programs: name of `_FUNCTIONS` -> lowered program.
+    programs: name of `_PROGRAM_NAMES` -> lowered program.
     extras: all else that identifies it, such as seeds and a digest of the data.
   """
-  is_written = lambda x: isinstance(x, _WRITTEN) or type(x) in (list, tuple)
+  is_written = lambda x: isinstance(x, _STORED) or type(x) in (list, tuple)
   written = {
     name: value if is_written(value) else "a function"
     for name, value in {**GRID_DEFAULTS, **options}.items()
@@ -47,7 +47,7 @@ def of_run(
   }
   text_digest = lambda text: SHA256 + hashlib.sha256(text.encode()).hexdigest()
   digests = {
-    _FUNCTIONS[name]: text_digest(program.as_text())
+    _PROGRAM_NAMES[name]: text_digest(program.as_text())
     for name, program in programs.items()
   }
   return json_files.to_json(written | extras | digests)

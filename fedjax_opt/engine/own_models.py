@@ -116,7 +116,7 @@ class OwnModels:
       per_example: `(params, batch) -> {name: [B]}`.
       parts: seed -> the clients' examples, all of the same pool.
       measured: the parts on which models are measured, such as 'test'.
-      **options: see `client_evaluation.OPTIONS`.
+      **options: see `client_evaluation.STEP_OPTIONS`.
     """
     seeds = list(parts)
     of_seeds = lambda part: inputs.data_of_seeds(

@@ -22,7 +22,7 @@ from fedjax_opt.arrays import target
 
 # The number of programs kept. A run has two, one for its rounds and one for
 # evaluations, and some small ones, such as that of its initial model.
-_KEPT = 16
+_MOST = 16
 _programs: dict[Hashable, jax.stages.Compiled] = {}
 
 
@@ -46,7 +46,7 @@ def compiled(
     _return_memory()
   if key is not None:
     _programs[key] = program
-  for old_key in list(_programs)[:-_KEPT]:  # Other threads may remove some.
+  for old_key in list(_programs)[:-_MOST]:  # Other threads may remove some.
     _programs.pop(old_key, None)
   return program
 

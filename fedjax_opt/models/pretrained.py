@@ -20,7 +20,7 @@ from fedjax_opt.models.llama import Llama
 from fedjax_opt.models.sequences import Decoder
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_TYPES = ("float32", "float16", "bfloat16")  # Of weights.
+_DTYPES = ("float32", "float16", "bfloat16")  # Of weights.
 
 
 class Pretrained(NamedTuple):
@@ -55,7 +55,7 @@ _KEYS = {
   "pad_id": ("pad_token_id", "pad_token_id"),
 }
 # Path of a part of `Encoder`, or of one of its layers -> name.
-_PARTS = {
+_ENCODER_NAMES = {
   "embeddings/word": 2 * ("embeddings.word_embeddings",),
   "embeddings/position": 2 * ("embeddings.position_embeddings",),
   "embeddings/type": 2 * ("embeddings.token_type_embeddings",),
@@ -151,7 +151,7 @@ def load(
   # DistilBERT has no types of segments.
   column = 0 if config.type_vocab is None else 1
   family = _FAMILIES[column]
-  parts = {part: names[column] for part, names in _PARTS.items()}
+  parts = {part: names[column] for part, names in _ENCODER_NAMES.items()}
   file = user_path(folder) / WEIGHTS
   arrays = _read_weights(file, f"{family}.")
   leaves = _leaves(Encoder(config, num_classes or 1))
@@ -376,9 +376,9 @@ def _found(file, arrays, prefix, new_name, shape):
       f"{file}: {name} has shape {list(array.shape)}; must be {list(shape)}, "
       f"as {CONFIG} says"
     )
-  if array.dtype.name not in _TYPES:
+  if array.dtype.name not in _DTYPES:
     raise ValueError(
-      f"{file}: {name} is {array.dtype}; must be one of {', '.join(_TYPES)}"
+      f"{file}: {name} is {array.dtype}; must be one of {', '.join(_DTYPES)}"
     )
   return array.astype(np.float32)
 

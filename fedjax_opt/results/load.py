@@ -20,7 +20,8 @@ from fedjax_opt.results.names import format_value
 from fedjax_opt.results.selection import varying
 from fedjax_opt.results.text_tables import html_table
 
-_PARTS = ("hyperparameters", "final")  # The parts of a point in summary.json.
+# The parts of a point in summary.json.
+_POINT_PARTS = ("hyperparameters", "final")
 # The files of a folder that are read here.
 _FILES = ("config.json", "summary.json", "metrics.csv", "params.safetensors")
 _MANY_ROWS = 20  # The most points in a notebook's table: a screen of them.
@@ -211,10 +212,10 @@ def _read_summary(path: pathlib.Path) -> dict[str, Any]:
   points, selected = summary.get("points"), summary.get("selected")
   has_parts = lambda point: (
     isinstance(point, dict)
-    and all(isinstance(point.get(name), dict) for name in _PARTS)
+    and all(isinstance(point.get(name), dict) for name in _POINT_PARTS)
   )
   if not isinstance(points, list) or not all(map(has_parts, points)):
-    raise ValueError(f"'points' is no list of {' and '.join(_PARTS)}")
+    raise ValueError(f"'points' is no list of {' and '.join(_POINT_PARTS)}")
   is_point = type(selected) is int and 0 <= selected < len(points)
   if "selected" not in summary or not (selected is None or is_point):
     raise ValueError(f"'selected' is none of the {len(points)} points")

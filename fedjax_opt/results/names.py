@@ -59,7 +59,7 @@ _WORDS = {
   "zeta": "ζ",
 }
 # Metrics with their unit, if plain words of the identifier do not say it.
-_METRICS = {
+_METRIC_NAMES = {
   "train_loss": "Training loss",
   "train_accuracy": "Training accuracy (%)",
   "regularized_train_loss": "Regularized training loss",
@@ -73,7 +73,7 @@ _METRICS = {
 _OVER_CLIENTS = re.compile(
   "(train_|client_test_|)(?:worst_decile_accuracy|accuracy_decile_(.*))"
 )
-_EXAMPLES = {
+_MEASURED_ON = {
   "train_": "Training accuracy",
   "client_test_": "Client test accuracy",
   "": "Accuracy",
@@ -139,12 +139,12 @@ def format_number(value: float) -> str:
 
 def metric_name(metric: str) -> str:
   """The name of a metric with its unit, for an axis or a column."""
-  if metric in _METRICS:
-    return _METRICS[metric]
+  if metric in _METRIC_NAMES:
+    return _METRIC_NAMES[metric]
   if match := _OVER_CLIENTS.fullmatch(metric):
     examples, decile = match.groups()
     whom = f"decile {decile}" if decile else "worst 10 %"
-    return f"{_EXAMPLES[examples]}, {whom} of clients (%)"
+    return f"{_MEASURED_ON[examples]}, {whom} of clients (%)"
   unit = " (%)" if is_fraction(metric) else ""
   return capitalized(metric.replace("_", " ")) + unit
 

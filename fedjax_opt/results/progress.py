@@ -11,7 +11,7 @@ from fedjax_opt.checks import errors
 from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.result import Report
 
-_METRICS = ("train_loss", "test_loss", "test_accuracy")
+_SHOWN_METRICS = ("train_loss", "test_loss", "test_accuracy")
 
 
 def bar(total: int, unit: str, **look: Any) -> Any:
@@ -34,7 +34,7 @@ def bar(total: int, unit: str, **look: Any) -> Any:
 
 @contextlib.contextmanager
 def bar_of_rounds(
-  rounds: int, metrics: Sequence[str] = _METRICS, **look: Any
+  rounds: int, metrics: Sequence[str] = _SHOWN_METRICS, **look: Any
 ) -> Iterator[Callable[[int, Mapping[str, np.ndarray]], None]]:
   """A bar of the rounds of a run, with its latest metrics.
 

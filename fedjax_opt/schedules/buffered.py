@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from fedjax_opt.checks.fields import Count, checked
-from fedjax_opt.checks.values import LARGEST
+from fedjax_opt.checks.values import MAX_INT32
 from fedjax_opt.files import csv_files
 from fedjax_opt.schedules.sending import Sender, check_comes
 from fedjax_opt.schedules.timetable import Events, Timetable, draws_of
@@ -203,9 +203,9 @@ def _check_trace(path, frame):
     column = frame[name].to_numpy()
     if (
       column.dtype.kind not in kind
-      or not ((column >= 0) & (column <= LARGEST)).all()
+      or not ((column >= 0) & (column <= MAX_INT32)).all()
     ):
-      raise ValueError(f"{path}: {name}: must be {words} from 0 to {LARGEST}")
+      raise ValueError(f"{path}: {name}: must be {words} from 0 to {MAX_INT32}")
   if "taken" in frame and frame["taken"].dtype != bool:
     raise ValueError(f"{path}: taken: must be True or False")
   if (frame["end"] <= frame["start"]).any():

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_opt.systems import Durations
 
-_BLOCK = 1 << 16
+_BLOCK_SIZE = 1 << 16
 # Draws that may find a client that is not available, before all are asked.
 _TRIES = 32
 # How often the time at which enough clients are available may move on.
@@ -27,7 +27,7 @@ class Sender:
     self._generators = [np.random.default_rng(seed) for seed in seeds]
     self._durations = durations
     self._idle = list(range(len(durations.steps)))
-    self._next = _BLOCK
+    self._next = _BLOCK_SIZE
     self._steps = durations.steps.tolist()
     self._transfer = durations.transfer.tolist()
     self._once = durations.seconds_per_step.tolist()
@@ -75,8 +75,8 @@ class Sender:
 
   def _draw(self):
     """The index of the next random numbers."""
-    if self._next == _BLOCK:
-      picks, speeds = (rng.random(_BLOCK) for rng in self._generators)
+    if self._next == _BLOCK_SIZE:
+      picks, speeds = (rng.random(_BLOCK_SIZE) for rng in self._generators)
       self._who, self._next = picks.tolist(), 0
       self._seconds = self._durations.seconds(speeds).tolist()
     self._next += 1

@@ -14,12 +14,12 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning, words
 from fedjax_opt.study.study_runs import Method
 
-_VALUE = instance_of(
+_CONDITION_VALUE = instance_of(
   Hashable,
   "a value that can be compared, such as a number, a string or a tuple",
 )
 CONDITIONS = sequence_of(
-  mapping_of(_VALUE, "a dict"),
+  mapping_of(_CONDITION_VALUE, "a dict"),
   'a list of dicts, such as [{"alpha": 0.1}, {"alpha": 1.0}]',
   least=1,
 )

@@ -24,7 +24,7 @@ from fedjax_opt.checks.values import as_array, check_array
 NUM_RESAMPLES = 10_000
 DIRECTION = choice("max", "min")
 # The most resampled means in memory at a time, 80 MB.
-_BLOCK = 10_000_000
+_MEANS_AT_ONCE = 10_000_000
 
 
 class Interval(NamedTuple):
@@ -106,7 +106,7 @@ class Bootstrap(NamedTuple):
     if num_seeds == 1:
       return np.full((2, deviations.shape[1]), np.nan)
     weights = _weights(self.num_resamples, num_seeds, self.seed)
-    step = max(_BLOCK // len(weights), 1)
+    step = max(_MEANS_AT_ONCE // len(weights), 1)
     ends = [
       self._tails(weights @ deviations[:, start : start + step])
       for start in range(0, deviations.shape[1], step)

@@ -12,9 +12,9 @@ from fedjax_opt.study.pairs import SAME
 from fedjax_opt.study.words import NOTHING
 
 # Percents whose intervals are shorter than this have two decimals.
-_SHORT = 0.01
+_SHORT_INTERVAL = 0.01
 # Shares below this are 0.
-_ROUNDING = 1e-12
+_SMALLEST_SHARE = 1e-12
 # Decimals that a number may have more than the others.
 _MORE_DECIMALS = 5
 
@@ -35,7 +35,7 @@ class Numbers(NamedTuple):
     """A value without its unit: 91.2."""
     if not np.isfinite(value):
       return NOTHING
-    is_rounding = is_fraction(self.metric) and abs(value) < _ROUNDING
+    is_rounding = is_fraction(self.metric) and abs(value) < _SMALLEST_SHARE
     if not value or is_rounding:
       return "0"
     if is_fraction(self.metric):
@@ -112,7 +112,7 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
   lengths = [interval.high - interval.low for interval in finite]
   length = float(np.median(lengths)) if lengths else 0.0
   if is_fraction(metric):
-    return Numbers(metric, 2 if 0 < length < _SHORT else 1)
+    return Numbers(metric, 2 if 0 < length < _SHORT_INTERVAL else 1)
   if not length:
     return Numbers(metric)
   # A long one, of a method that is not stable, takes no digits from another.

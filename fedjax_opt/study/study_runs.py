@@ -15,7 +15,7 @@ from fedjax_opt.checks.fields import (
 )
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.engine import own_models
-from fedjax_opt.engine.client_evaluation import OPTIONS
+from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import History
@@ -187,7 +187,7 @@ class StudyRuns(NamedTuple):
       self.own_models,
       parts,
       _parts(is_report),
-      **{n: arguments[n] for n in OPTIONS if n in arguments},
+      **{n: arguments[n] for n in STEP_OPTIONS if n in arguments},
     )
     measured: list[Any] = []
     changed = {

@@ -16,7 +16,7 @@ from fedjax_opt.results.names import (
 )
 
 # Beginning of a metric's name -> the examples that it is measured on.
-_EXAMPLES = {
+_MEASURED_ON = {
   "client_test_": "examples that each client holds out",
   "client_validation_": "the clients' own validation examples",
   "train_": "the clients' training examples",
@@ -24,7 +24,7 @@ _EXAMPLES = {
   "test_": "the test examples",
 }
 # Several numbers, as flags have them: 0.1,1e-3; and not one number: 12,345.
-_NUMBERS = re.compile(r"(?!\d{1,3}(,\d{3})+$)[\d.e+-]+(,[\d.e+-]+)+")
+_NUMBER_LIST = re.compile(r"(?!\d{1,3}(,\d{3})+$)[\d.e+-]+(,[\d.e+-]+)+")
 # Types of options of which a sentence shows the value.
 _SHOWN = (bool, int, float, str, list, tuple)
 # The most methods that a sentence names.
@@ -41,7 +41,7 @@ def on_examples(metric: str) -> str:
   """A metric and where it is measured: 'accuracy on the test examples'."""
   begin = "regularized_" if metric.startswith("regularized_") else ""
   name = metric.removeprefix(begin)
-  for part, examples in _EXAMPLES.items():
+  for part, examples in _MEASURED_ON.items():
     if name.startswith(part):
       short_name = metric_words(begin + name.removeprefix(part))
       return f"{short_name} on {examples}"
@@ -178,5 +178,5 @@ def option_text(value: Any) -> str:
   if isinstance(value, list | tuple | set | frozenset):
     return ", ".join(map(option_text, value))
   if isinstance(value, str):
-    return value.replace(",", ", ") if _NUMBERS.fullmatch(value) else value
+    return value.replace(",", ", ") if _NUMBER_LIST.fullmatch(value) else value
   return all_digits(value)

@@ -18,7 +18,7 @@ from fedjax_opt.checks.fields import Count, PositiveFloat, Seed
 from fedjax_opt.files import csv_files
 
 _COLUMNS = ("client", "start", "end")
-_BLOCK = 64  # Periods that are drawn at a time.
+_PERIODS_PER_BLOCK = 64  # Periods that are drawn at a time.
 
 
 class Availability(NamedTuple):
@@ -115,8 +115,8 @@ def markov(
   def next_on(client, time):
     starts_on, changes, generator = of(client)
     while changes[-1] <= time:  # They are drawn as they are needed.
-      lengths = generator.exponential(size=_BLOCK)
-      is_odd = np.arange(_BLOCK) % 2 != (len(changes) - 1) % 2
+      lengths = generator.exponential(size=_PERIODS_PER_BLOCK)
+      is_odd = np.arange(_PERIODS_PER_BLOCK) % 2 != (len(changes) - 1) % 2
       lengths *= np.where(starts_on ^ is_odd, *means)
       changes += (changes[-1] + np.cumsum(lengths)).tolist()
     place = bisect.bisect_right(changes, time) - 1  # The period of `time`.

@@ -67,7 +67,7 @@ def test_the_same_arrays():
 
 
 def test_every_part_of_a_large_array(monkeypatch):
-  monkeypatch.setattr(digest, "_AT_ONCE", 40)  # Five rows.
+  monkeypatch.setattr(digest, "_BYTES_AT_ONCE", 40)  # Five rows.
   of_all = digest.of_arrays({"x": X})
   for at in range(0, X.nbytes, 4):
     assert digest.of_arrays({"x": flipped(X, at)}) != of_all

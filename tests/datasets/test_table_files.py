@@ -173,7 +173,7 @@ def test_columns_of_numbers_are_converted_in_parts(monkeypatch):
     if name in frame:
       column = frame[name].to_numpy(np.float32)
       np.testing.assert_array_equal(table.examples["x"][:, i], column)
-  monkeypatch.setattr(table_columns, "_AT_ONCE", 2 * 8 * 30)
+  monkeypatch.setattr(table_columns, "_BYTES_AT_ONCE", 2 * 8 * 30)
   parts = tables.from_frame(frame, "y")
   np.testing.assert_array_equal(parts.examples["x"], table.examples["x"])
   assert parts.columns == table.columns

@@ -90,7 +90,7 @@ def test_seeds_have_cohorts_of_their_own(population):
 
 @pytest.mark.slow
 def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
-  monkeypatch.setattr(feed, "SAMPLE", 3)
+  monkeypatch.setattr(feed, "NUM_SAMPLED", 3)
   population = fo.Population.of_client_data(tmp_path / "p", TASK.data)
   sample = feed.sample_of(population)
   assert sample.sizes.tolist() == [13, 20, 9]
@@ -100,7 +100,7 @@ def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
 
 
 def test_a_sample_has_examples(tmp_path, monkeypatch):
-  monkeypatch.setattr(feed, "SAMPLE", 2)
+  monkeypatch.setattr(feed, "NUM_SAMPLED", 2)
   rows = [[], [0, 1], [], [2]]
   data = fo.ClientData.from_partition({"x": np.arange(3.0)}, rows)
   population = fo.Population.of_client_data(tmp_path / "p", data)

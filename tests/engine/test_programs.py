@@ -126,7 +126,7 @@ def test_programs_made_anew_are_the_same_object():
 
 
 def test_few_programs_are_kept(monkeypatch):
-  monkeypatch.setattr(programs, "_KEPT", 3)
+  monkeypatch.setattr(programs, "_MOST", 3)
   for number in range(5):
     run = programs.quickly_compiled(lambda x, number=number: x + number)
     assert run(1) == 1 + number

@@ -104,7 +104,7 @@ def test_equal_durations_and_as_many_away_as_arrive_are_synchronous_rounds():
 def test_blocks_of_random_numbers_do_not_matter(monkeypatch):
   durations = SYSTEMS["redrawn"].durations()
   table = schedules.buffered(durations, 50, 6, 2)
-  monkeypatch.setattr(sending, "_BLOCK", 7)
+  monkeypatch.setattr(sending, "_BLOCK_SIZE", 7)
   same(schedules.buffered(durations, 50, 6, 2), table)
 
 

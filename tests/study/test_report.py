@@ -72,7 +72,7 @@ def plain(tmp_path_factory):
 @pytest.fixture
 def fast(monkeypatch):
   """Reports have pictures of one format, which the page needs."""
-  monkeypatch.setattr(page, "_KINDS", ("png",))
+  monkeypatch.setattr(page, "_FORMATS", ("png",))
 
 
 @pytest.fixture

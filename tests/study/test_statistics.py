@@ -167,7 +167,7 @@ def test_curves_are_many_means():
 def test_a_block_of_columns_at_a_time_changes_nothing(monkeypatch):
   values = np.random.default_rng(0).normal(size=(4, 11))
   at_once = statistics.mean_interval(values, num_resamples=500)
-  monkeypatch.setattr(bootstrap, "_BLOCK", 2000)
+  monkeypatch.setattr(bootstrap, "_MEANS_AT_ONCE", 2000)
   in_blocks = statistics.mean_interval(values, num_resamples=500)
   np.testing.assert_allclose(in_blocks, at_once, rtol=1e-12)
 

@@ -42,7 +42,7 @@ Styles = Mapping[str, Style]
 
 # Methods that look the same in every picture, and the number of their look.
 # Those that are drawn together have other colours or, if related, other lines.
-_LOOKS = {
+_LOOK_NUMBERS = {
   **dict.fromkeys(("FedAvg", "FedAvg(∂)", "Local SGD", "SGD"), 0),
   **dict.fromkeys(("SCAFFOLD", "FedMiD", "FedAvgLM", "SGDM"), 1),
   **dict.fromkeys(("DOMO", "FedDualAvg", "Adam"), 2),
@@ -76,7 +76,7 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   check_strings("labels", labels)
   numbers: dict[str, int] = {}
   for label in labels:
-    number = _LOOKS.get(shown_name(label))
+    number = _LOOK_NUMBERS.get(shown_name(label))
     if number is not None and number not in numbers.values():
       numbers[label] = number
   fixed = set(numbers.values())

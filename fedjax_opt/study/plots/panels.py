@@ -27,7 +27,7 @@ _PANEL_HEIGHT, _SQUARE_HEIGHT, _SMALL_HEIGHT = 1.95, 3.4, 1.25
 _MOST_COLUMNS = 3
 _CHARACTERS_PER_INCH = 16.5
 # A legend with more entries than this needs the whole width.
-_MANY = 12
+_MANY_LABELS = 12
 
 
 class Look(TypedDict, total=False):
@@ -232,7 +232,7 @@ def draw_panels(
   columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
   rows = -(-len(panels) // columns)
   width = min(columns * width, PAGE_WIDTH)
-  if len(labels) > _MANY:
+  if len(labels) > _MANY_LABELS:
     width = PAGE_WIDTH
   lines = -(-len(labels) // num_columns(labels, width)) + bool(legend_title)
   height = rows * 2.3 * (1 if rows == 1 else 0.9)

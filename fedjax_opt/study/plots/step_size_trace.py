@@ -13,13 +13,13 @@ from fedjax_opt.study.plots import frame, panels
 # Array of a trace -> its label, colour, line width and line style. The step
 # size equals one of the branches at every step; it is therefore drawn first and
 # wide, and the branches are drawn thin on top of it.
-_LOOKS = {
+_LINES = {
   "step_size": ("step size (minimum)", frame.COLORS[1], 3.0, "-"),
   "smoothness": ("smoothness branch", frame.COLORS[2], 1.1, "-"),
   "growth": ("growth branch", frame.COLORS[0], 1.1, "--"),
 }
 _FIRST = "first step"
-_SHARES = {
+_BRANCHES = {
   _FIRST: "#C9C9C9",
   "smoothness branch": "#59BF9F",
   "growth branch": "#6AA9D4",
@@ -98,9 +98,9 @@ def step_sizes(
 def _checked_arrays(trace: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   """The arrays to draw, each [R, C, K], in the order of drawing."""
   arrays = {}
-  for name in _LOOKS:
+  for name in _LINES:
     if name not in trace:
-      raise ValueError(f"trace: has no {name!r}; it needs {list(_LOOKS)}")
+      raise ValueError(f"trace: has no {name!r}; it needs {list(_LINES)}")
     array = np.atleast_2d(np.asarray(trace[name], float))
     arrays[name] = array[:, None] if array.ndim < 3 else array
     axes = str(list(arrays["step_size"].shape))
@@ -117,7 +117,7 @@ def _draw_detail(axes: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Draws every step of one client, and both branches."""
   entries = {}
   for name, values in arrays.items():
-    label, color, width, style = _LOOKS[name]
+    label, color, width, style = _LINES[name]
     steps = np.flatnonzero(_is_step(values))
     look = {"color": color, "linewidth": width, "linestyle": style}
     look["alpha"] = 0.5 if name == "step_size" else 1.0
@@ -162,7 +162,7 @@ def _draw_quantiles(
   x = (edges[:-1] + edges[1:]) / 2
   with warnings.catch_warnings(action="ignore"):  # A place without a step.
     lowest, low, middle, high, highest = np.nanquantile(pools, _QUANTILES, 1)
-  look = {"color": _LOOKS["step_size"][1], "linewidth": 0}
+  look = {"color": _LINES["step_size"][1], "linewidth": 0}
   wide = axes.fill_between(x, lowest, highest, alpha=0.18, **look)
   narrow = axes.fill_between(x, low, high, alpha=0.3, **look)
   (median,) = axes.plot(x, middle, **look | {"linewidth": 1.4})
@@ -179,11 +179,11 @@ def _draw_shares(
   from matplotlib.patches import Patch
 
   edges, pools = _pooled(_kinds(arrays), by_round)
-  counts = np.array([(pools == k).sum(axis=1) for k in range(len(_SHARES))])
+  counts = np.array([(pools == k).sum(axis=1) for k in range(len(_BRANCHES))])
   tops = 100 * counts.cumsum(axis=0) / np.maximum(counts.sum(axis=0), 1)
   bottoms = np.vstack([np.zeros(len(pools)), tops])
   entries = {}
-  for k, (label, color) in enumerate(_SHARES.items()):
+  for k, (label, color) in enumerate(_BRANCHES.items()):
     if counts[k].any():
       ends = {"baseline": bottoms[k], "fill": True}
       axes.stairs(tops[k], edges, color=color, **ends)
@@ -196,7 +196,7 @@ def _draw_shares(
 
 
 def _kinds(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-  """[R, C, K], the index in `_SHARES` of each step; NaN without a step."""
+  """[R, C, K], the index in `_BRANCHES` of each step; NaN without a step."""
   smoothness, growth = arrays["smoothness"], arrays["growth"]
   is_first = ~np.isfinite(smoothness) & ~np.isfinite(growth)
   cases = [~_is_step(arrays["step_size"]), is_first, smoothness <= growth]

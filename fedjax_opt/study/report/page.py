@@ -32,9 +32,9 @@ from fedjax_opt.study.report.pictures import Picture
 from fedjax_opt.study.study_cells import StudyCells
 
 _PAGE = "report.html"
-_MARKS = (_PAGE, "study.json")  # Either marks the folder of a study.
+_MARK_FILES = (_PAGE, "study.json")  # Either marks the folder of a study.
 _GENERATOR = '<meta name="generator" content="fedjax_opt">'
-_KINDS = ("png", "pdf", "svg")
+_FORMATS = ("png", "pdf", "svg")
 
 
 def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
@@ -48,10 +48,10 @@ def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
     _remove_former(folder, drawn)
     for picture in drawn:
       stem = folder / "pictures" / picture.name
-      picture.draw([stem.with_name(f"{stem.name}.{k}") for k in _KINDS])
+      picture.draw([stem.with_name(f"{stem.name}.{k}") for k in _FORMATS])
     values = {
       "figures": [_figure(picture, folder / "pictures") for picture in drawn],
-      "kinds": _KINDS,
+      "kinds": _FORMATS,
       "limits": sentences.limits_of(study),
       **values_of(study),
     }
@@ -71,7 +71,7 @@ def _check(folder: str | os.PathLike) -> pathlib.Path:
   """The folder, if a report may be written to it."""
   check_path("folder", folder)
   path, names = folders.contents("folder", folder)
-  if not set(_MARKS) & set(names):
+  if not set(_MARK_FILES) & set(names):
     # A report that was stopped before its end has left no page.
     folders.check_empty("folder", path, [n for n in names if n != "pictures"])
   if _PAGE in names and _GENERATOR not in _text(path / _PAGE):
@@ -90,7 +90,9 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
   """Removes pictures of the earlier report that the new one does not have."""
   former = _text(folder / _PAGE)
   files = set(re.findall(r'href="pictures/([\w-]+\.(?:png|pdf|svg))"', former))
-  new_files = {f"{picture.name}.{kind}" for picture in drawn for kind in _KINDS}
+  new_files = {
+    f"{picture.name}.{kind}" for picture in drawn for kind in _FORMATS
+  }
   for name in files - new_files:
     (folder / "pictures" / name).unlink(missing_ok=True)
 

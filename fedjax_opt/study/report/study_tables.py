@@ -34,7 +34,7 @@ _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 _MARKS = {TIED: "†", COLLAPSED: "§"}
 _EDGE = "‡"
 _TRIED, _LOST = "Settings tried", "Failed"
-_SHARES = Numbers("accuracy", 0)  # Probabilities are in percent as well.
+_PERCENT = Numbers("accuracy", 0)  # Probabilities are in percent as well.
 _COST_NAMES = {
   "rounds": "Rounds",
   TIME: "Simulated time",
@@ -194,7 +194,7 @@ def differences(study: StudyCells) -> Table | None:
       behind: Entry(*numbers.texts(v.behind, True)),
       "p (Holm)": words.p_value(v.pair.adjusted),
       "Detectable": numbers.difference(v.pair.detectable),
-      "Best wins (%)": Entry(*_SHARES.texts(v.probability)),
+      "Best wins (%)": Entry(*_PERCENT.texts(v.probability)),
       "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
     }
     for v in study.verdicts
@@ -222,7 +222,9 @@ def over_all(study: StudyCells) -> Table | None:
     wins = verdicts.probability(study.metric, scores, matrices[best])
     row = {"Method": study.labels[method]}
     row[middle] = Entry(*numbers.texts(means[method]))
-    row[name] = words.NOTHING if method == best else Entry(*_SHARES.texts(wins))
+    row[name] = (
+      words.NOTHING if method == best else Entry(*_PERCENT.texts(wins))
+    )
     rows.append(row)
   return Table(rows)
 
