@@ -27,7 +27,7 @@ from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.report import formats
-from fedjax_opt.study.report.study_tables import Entry, Row, Table
+from fedjax_opt.study.report.study_tables import Entry, ReportTable, Row
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import (
   BEST,
@@ -93,7 +93,7 @@ def filled(text: str) -> str:
 def _advice(board: Leaderboard) -> str:
   """The methods that are among the best under all conditions of a case."""
   rows = [_advice_on(board, *case) for case in _CASES.items()]
-  return formats.markdown(Table(rows, 5)).strip() + "\n"
+  return formats.markdown(ReportTable(rows, 5)).strip() + "\n"
 
 
 def _advice_on(board: Leaderboard, case: str, names: list[str]) -> Row:
@@ -177,7 +177,7 @@ def _section(board: Leaderboard, name: str) -> str:
     )
   costs = _costs(study, top_verdicts)
   pairs = zip(top_verdicts, costs, strict=True)
-  table = Table([_row(study, *pair) for pair in pairs], 1)
+  table = ReportTable([_row(study, *pair) for pair in pairs], 1)
   rows = formats.markdown(table).strip()
   return f"### {condition.title}\n\n{_trained(condition)}\n\n{text}\n\n{rows}\n"
 

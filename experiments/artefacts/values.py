@@ -23,7 +23,7 @@ import numpy as np
 from experiments.studies.records import Record
 from fedjax_opt import statistics
 from fedjax_opt.results import metric_names
-from fedjax_opt.study.numbers import Numbers
+from fedjax_opt.study.numbers import NumberFormat
 
 ACCURACY = "test_accuracy"
 NOT_RUN = "-"
@@ -157,8 +157,8 @@ def with_interval(
   if num_lost:
     is_all = num_lost == len(of_seeds)
     return "diverged" if is_all else f"{num_lost} of {len(of_seeds)} diverged"
-  text, ends = Numbers(metric).texts(statistics.mean_interval(of_seeds))
+  text, ends = NumberFormat(metric).texts(statistics.mean_interval(of_seeds))
   if deviation and ends:
-    write = Numbers(metric, 2).value
+    write = NumberFormat(metric, 2).value
     text = f"{write(of_seeds.mean())} ± {write(of_seeds.std(ddof=1))}"
   return f"{text} ({ends})" if ends else text

@@ -29,7 +29,7 @@ from fedjax_opt.data import synthetic
 from fedjax_opt.results.history import History
 from fedjax_opt.results.outcome import outcome_of
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study.numbers import Numbers
+from fedjax_opt.study.numbers import NumberFormat
 from fedjax_opt.study.plots import panels
 
 METHODS = {
@@ -277,7 +277,7 @@ def _text(record: Record | None, limit: int) -> str:
     some = f" in {num_late} of {len(rounds)}" if num_late < len(rounds) else ""
     text = f"> {limit}{some}"
   else:
-    parts = Numbers("rounds", 1).texts(statistics.mean_interval(rounds))
+    parts = NumberFormat("rounds", 1).texts(statistics.mean_interval(rounds))
     text = "{} ({})".format(*parts)
   rate = record.points[0].get("client_lr")
   return text if rate is None else f"{text}; {rate:g}"

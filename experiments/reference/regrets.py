@@ -18,8 +18,8 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.study import statistics
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.numbers import Numbers
-from fedjax_opt.study.report.study_tables import Entry, Table
+from fedjax_opt.study.numbers import NumberFormat
+from fedjax_opt.study.report.study_tables import Entry, ReportTable
 
 # The values of a setting -> its validation score and its test accuracy.
 Means = dict[tuple[str, ...], tuple[float, float]]
@@ -127,12 +127,12 @@ def _elsewhere(grid: MeanGrid) -> np.ndarray:
   return carried[~np.eye(size, dtype=bool)].reshape(size, size - 1)
 
 
-def table(standing: Leaderboard) -> Table | None:
+def table(standing: Leaderboard) -> ReportTable | None:
   """Mean regrets over the conditions, with 95 % intervals over these."""
   by_method = grids(standing)
   if not by_method or len(next(iter(by_method.values())).test) < 2:
     return None
-  rows, numbers = [], Numbers("regret", 2)
+  rows, numbers = [], NumberFormat("regret", 2)
   for method, kinds in regrets(by_method).items():
     by_condition = kinds["tuned"], kinds["other"].mean(1), kinds["all others"]
     means = [statistics.mean_interval(values) for values in by_condition]
@@ -143,4 +143,4 @@ def table(standing: Leaderboard) -> Table | None:
     }
     worst = {"Worst": numbers.value(kinds["other"].max())}
     rows.append((means[1].estimate, {"Method": method} | row | worst))
-  return Table([row for _, row in sorted(rows, key=lambda r: r[0])], 1)
+  return ReportTable([row for _, row in sorted(rows, key=lambda r: r[0])], 1)

@@ -16,9 +16,9 @@ from fedjax_opt.data import digest
 from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.numbers import Numbers
+from fedjax_opt.study.numbers import NumberFormat
 from fedjax_opt.study.report import formats
-from fedjax_opt.study.report.study_tables import Entry, Row, Table
+from fedjax_opt.study.report.study_tables import Entry, ReportTable, Row
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import TIED, Verdict
 
@@ -87,29 +87,29 @@ class Leaderboard:
       m: Interval(*map(float, r)) for m, r in zip(scores, rows, strict=True)
     }
 
-  def overall(self) -> Table | None:
+  def overall(self) -> ReportTable | None:
     """Methods by the interquartile mean of their scores; None without any."""
     ranks, scores = self.mean_ranks(), self.scores()
     middle = {m: statistics.interquartile_mean(v) for m, v in scores.items()}
     rows = [
       {
         "Method": method,
-        "Score": Entry(*Numbers("score", 3).texts(middle[method])),
-        "Mean place": Entry(*Numbers("place", 1).texts(ranks[method])),
+        "Score": Entry(*NumberFormat("score", 3).texts(middle[method])),
+        "Mean place": Entry(*NumberFormat("place", 1).texts(ranks[method])),
         "Diverged": str(int((scores[method] == 0).sum())),
       }
       for method in sorted(scores, key=lambda m: -middle[m].estimate)
     ]
-    return Table(rows, 1) if rows else None
+    return ReportTable(rows, 1) if rows else None
 
-  def joined_table(self) -> Table | None:
+  def joined_table(self) -> ReportTable | None:
     """A row for each condition and method that joined; None without any."""
     rows = []
     for name, study in self.studies.items():
       for verdict in study.verdicts:
         if verdict.cell.method in self.joined:
           rows.append(self._row(name, study, verdict))
-    return Table(rows, 2) if rows else None
+    return ReportTable(rows, 2) if rows else None
 
   def _row(self, name: str, study: Study, verdict: Verdict) -> Row:
     rank, total = self.rank(study, verdict), len(study.verdicts)

@@ -10,7 +10,7 @@ from fedjax_opt.files.folders import user_path
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import power
 from fedjax_opt.study.report import formats
-from fedjax_opt.study.report.study_tables import Table
+from fedjax_opt.study.report.study_tables import ReportTable
 from fedjax_opt.study.words import condition_label, quoted_if_list
 
 _PAIRS = "pairs.csv"
@@ -40,7 +40,7 @@ def table(request: Request) -> list[str]:
     "stored seeds find among the pairs."
   )
   num_names = len(rows[0]) - len(("sd", "found", "seeds", "alone"))
-  *lines, _ = formats.lines(Table(rows, num_names, caption=caption))
+  *lines, _ = formats.lines(ReportTable(rows, num_names, caption=caption))
   return lines
 
 

@@ -81,7 +81,7 @@ def distinct(
       return first_of_shuffle(key, 0, most, count)
     return shuffle(key, 0, most, num)[:count]
   num_bits = (most - 1).bit_length()
-  num_draws = _num_draws(most, count, num_bits)
+  num_draws = draws_needed(most, count, num_bits)
   key = jax.random.fold_in(key, 0)
   bits = jax.random.bits(key, (num_draws,), jnp.uint32) >> (32 - num_bits)
   turn = lax.iota(jnp.int32, num_draws)
@@ -96,7 +96,7 @@ def distinct(
   return numbers.at[place].set(bits.astype(jnp.int32), mode="drop")
 
 
-def _num_draws(most, count, num_bits):
+def draws_needed(most, count, num_bits):
   """D, so many draws that fewer than `count` new ones have P < 2^-64.
 
   A draw of `num_bits` bits is exactly uniform below 2^num_bits. It is below

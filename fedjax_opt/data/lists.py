@@ -100,7 +100,7 @@ def of_clients(
   """
   width = int(sizes.max(initial=0)) if width is None else width
   if _is_wasteful(sizes, width):
-    return _as_lists(rows, sizes, width)
+    return as_lists(rows, sizes, width)
   starts = width * np.arange(len(sizes))
   return _placed(rows, sizes, starts, width * len(sizes)).reshape(
     len(sizes), width
@@ -119,7 +119,7 @@ def _length(sizes, width):
   return int(in_blocks.sum() + -(-width // _BLOCK_ROWS)) * _BLOCK_ROWS
 
 
-def _as_lists(rows, sizes, width):
+def as_lists(rows, sizes, width):
   """`Lists`, of the arguments of `of_clients`."""
   lengths = -(-sizes.astype(np.int64) // _BLOCK_ROWS) * _BLOCK_ROWS
   starts = np.cumsum(lengths) - lengths
@@ -231,7 +231,7 @@ def stacked(pairs: list[tuple[Array | Lists, np.ndarray]]) -> Array | Lists:
     pad = lambda rows: np.pad(rows, ((0, 0), (0, width - rows.shape[-1])))
     return np.stack([pad(indices) for indices, _ in pairs])
   lists = [
-    _as_lists(owned(indices, sizes), np.asarray(sizes), width)
+    as_lists(owned(indices, sizes), np.asarray(sizes), width)
     for indices, sizes in pairs
   ]
   total = max(len(seed_lists.rows) for seed_lists in lists)

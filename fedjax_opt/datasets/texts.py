@@ -99,7 +99,7 @@ def load(
       read; if a package is missing.
   """
   _, paths, read = DATASETS[name].find(split, data_dir)
-  texts, labels = _checked(name, paths, read())
+  texts, labels = _texts_and_labels(name, paths, read())
   return {"x": texts, "y": labels}
 
 
@@ -138,7 +138,7 @@ def load_tokens(
   tokenizer.no_truncation()
 
   def make():
-    texts, labels = _checked(name, paths, read())
+    texts, labels = _texts_and_labels(name, paths, read())
     tokens = tokenization.encode(tokenizer, texts, max_length, pad_id)
     return {"x": tokens, "y": labels}
 
@@ -165,7 +165,7 @@ def train_tokenizer(
   stem, paths, read = DATASETS[name].find("train", data_dir)
 
   def make():
-    texts, _ = _checked(name, paths, read())
+    texts, _ = _texts_and_labels(name, paths, read())
     text = tokenization.train(texts, vocab_size).to_str()
     return {"tokenizer": np.array(text.encode())}
 
@@ -173,7 +173,7 @@ def train_tokenizer(
   return tokenization.from_text(cache["tokenizer"].item().decode())
 
 
-def _checked(name, files, pairs):
+def _texts_and_labels(name, files, pairs):
   """The texts and the labels, [N] int32, of which the range is checked."""
   texts, labels = [text for text, _ in pairs], [label for _, label in pairs]
   num_classes = DATASETS[name].num_classes

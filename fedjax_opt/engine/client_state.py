@@ -112,7 +112,9 @@ def _writable(leaf):
   return array if array.flags.writeable else array.copy()
 
 
-def resolve(config: Config, algorithm: Algorithm, states: Any) -> Config:
+def resolve_client_memory(
+  config: Config, algorithm: Algorithm, states: Any
+) -> Config:
   """The options with 'device' or 'host' for `client_memory`.
 
   Args:

@@ -196,7 +196,7 @@ class Executor:
         raise
       return True
     needs = [needed_bytes(program) for program in self._programs.values()]
-    if self._take_fewer_settings(needs) or self._take_fewer_clients():
+    if self.take_fewer_settings(needs) or self._take_fewer_clients():
       return True
     self._warn_of_memory(needs)
     return False
@@ -215,7 +215,7 @@ class Executor:
       with self._explaining_memory():
         return {name: future.result() for name, future in futures.items()}
 
-  def _take_fewer_settings(self, needs: list[int | None]) -> bool:
+  def take_fewer_settings(self, needs: list[int | None]) -> bool:
     """Has fewer settings at a time, if the programs need too much memory.
 
     Args:

@@ -154,9 +154,9 @@ class Feed:
   def _next(self):
     segment = next(self._todo, None) if self._is_needed else None
     if segment is not None:
-      self._coming = self._pool.submit(self._make, *segment)
+      self._coming = self._pool.submit(self.make_segment, *segment)
 
-  def _make(self, first, stop):
+  def make_segment(self, first, stop):
     """The segment of rounds `first` to `stop - 1`, and its cohorts."""
     with (
       jax.profiler.TraceAnnotation("read a segment"),

@@ -322,14 +322,14 @@ _SAME = (
 )
 
 
-def check_state(
-  state: Any, kind: type, own_config: Any, seeds: Sequence[int] | None
+def check_state_belongs(
+  state: Any, state_type: type, own_config: Any, seeds: Sequence[int] | None
 ) -> None:
   """Checks that a state belongs to a simulator with these options.
 
   Args:
     state: given to `Simulator.run`.
-    kind: the class of a state.
+    state_type: the class of a state.
     own_config: the simulator's `Config`, of any model.
     seeds: of the simulator's grid; None without one.
 
@@ -337,7 +337,7 @@ def check_state(
     TypeError: if it is no state.
     ValueError: if it belongs to a simulator with other options.
   """
-  if not isinstance(state, kind):
+  if not isinstance(state, state_type):
     hint = "; run returns (state, metrics)" if type(state) is tuple else ""
     raise TypeError(
       f"state={brief(state)}: must be what Simulator.init or run returned{hint}"

@@ -362,7 +362,9 @@ class Simulator:
 
   def _executor_of_state(self, state):
     """What runs a state, if it is one of this simulator."""
-    inputs.check_state(state, SimulationState, self._own_config, self._seeds)
+    inputs.check_state_belongs(
+      state, SimulationState, self._own_config, self._seeds
+    )
     executor = self._executor_with(state.config, state.seeds)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
@@ -437,7 +439,9 @@ class Simulator:
         "another algorithm, such as fed_avg"
       )
     start = InitialState(points, params, model, config.num_clients)
-    config = client_state.resolve(config, algorithm, start.shapes.client_state)
+    config = client_state.resolve_client_memory(
+      config, algorithm, start.shapes.client_state
+    )
     if self._clock is not None:
       self._check_clock(algorithm, start.shapes.server, config.layout)
     config = dataclasses.replace(

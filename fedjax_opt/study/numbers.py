@@ -19,7 +19,7 @@ _SMALLEST_SHARE = 1e-12
 _MORE_DECIMALS = 5
 
 
-class Numbers(NamedTuple):
+class NumberFormat(NamedTuple):
   """How values of a metric are written.
 
   Attributes:
@@ -77,7 +77,9 @@ class Numbers(NamedTuple):
     """A difference or deviation, without its unit; only zero reads as zero."""
     return self.texts(Interval(value), is_difference=True)[0]
 
-  def _without_zeros(self, values: Sequence[float], length: float) -> "Numbers":
+  def _without_zeros(
+    self, values: Sequence[float], length: float
+  ) -> "NumberFormat":
     """With so many decimals that only zero reads as zero, if a few are enough.
 
     A unit of the last one is then not longer than the length either. A value
@@ -99,7 +101,7 @@ class Numbers(NamedTuple):
     return f"{text} ({name}{ends})" if ends else text
 
 
-def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
+def format_of(metric: str, intervals: Iterable[Interval]) -> NumberFormat:
   """How the values of a study are written.
 
   Args:
@@ -112,11 +114,11 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
   lengths = [interval.high - interval.low for interval in finite]
   length = float(np.median(lengths)) if lengths else 0.0
   if is_fraction(metric):
-    return Numbers(metric, 2 if 0 < length < _SHORT_INTERVAL else 1)
+    return NumberFormat(metric, 2 if 0 < length < _SHORT_INTERVAL else 1)
   if not length:
-    return Numbers(metric)
+    return NumberFormat(metric)
   # A long one, of a method that is not stable, takes no digits from another.
   length = max((x for x in lengths if 0 < x <= length), default=length)
   decimals = max(1 - int(np.floor(np.log10(length))), 0)
   is_lost = any(abs(interval.estimate) < 10**-decimals for interval in finite)
-  return Numbers(metric, None if is_lost or decimals > 5 else decimals)
+  return NumberFormat(metric, None if is_lost or decimals > 5 else decimals)

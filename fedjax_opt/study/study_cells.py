@@ -12,13 +12,13 @@ from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.numbers import Numbers, numbers_of
+from fedjax_opt.study.numbers import NumberFormat, format_of
 from fedjax_opt.study.pairs import Pair, all_pairs
 from fedjax_opt.study.sizes import ClientSummary
 from fedjax_opt.study.verdicts import (
   COLLAPSED,
-  Rule,
   Verdict,
+  VerdictRule,
   shared_seeds,
   verdicts_on,
 )
@@ -123,7 +123,7 @@ class StudyCells:
   @functools.cached_property
   def verdicts(self) -> list[Verdict]:
     """The verdict on every cell, condition after condition."""
-    rule = Rule(self.metric, self.smallest_effect, self.target)
+    rule = VerdictRule(self.metric, self.smallest_effect, self.target)
     groups = (verdicts_on(cells, self.pairs, rule) for cells in self.groups)
     return list(itertools.chain(*groups))
 
@@ -162,15 +162,15 @@ class StudyCells:
     return {m: words.quoted_if_list(label) for m, label in self.labels.items()}
 
   @functools.cached_property
-  def numbers(self) -> Numbers:
+  def numbers(self) -> NumberFormat:
     """How its values are written, everywhere; by methods that are stable."""
     stable = [v.value for v in self.verdicts if v.kind != COLLAPSED]
-    return numbers_of(self.metric, stable)
+    return format_of(self.metric, stable)
 
   @property
   def effect(self) -> str:
     """The smallest difference of interest in words: 0.5 points."""
-    numbers = Numbers(self.metric)
+    numbers = NumberFormat(self.metric)
     points = " points" if numbers.unit else ""
     return numbers.as_given(self.smallest_effect) + points
 

@@ -25,7 +25,7 @@ DIVERGED, COLLAPSED = "diverged", "collapsed"
 _NONE = Interval(np.nan)
 
 
-class Rule(NamedTuple):
+class VerdictRule(NamedTuple):
   """How the cells of a study are compared.
 
   Attributes:
@@ -111,7 +111,7 @@ def check_target(value: float | None, metric: str) -> None:
 
 
 def verdicts_on(
-  cells: Sequence[Cell], pairs: Sequence[Pair], rule: Rule
+  cells: Sequence[Cell], pairs: Sequence[Pair], rule: VerdictRule
 ) -> list[Verdict]:
   """The verdicts on the cells of a condition.
 
@@ -158,7 +158,7 @@ def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
   ]
 
 
-def mean_of(metric: str, values: Any) -> Interval:
+def mean_within_bounds(metric: str, values: Any) -> Interval:
   """The mean over seeds; its interval is cut at the metric's limits.
 
   Args:
@@ -188,7 +188,7 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
   has_run = cell.report_runs is not None
   return Verdict(
     cell,
-    mean_of(metric, values),
+    mean_within_bounds(metric, values),
     len(values) if has_run else 0,
     int((~np.isfinite(values)).sum()) if has_run else 0,
     kind,

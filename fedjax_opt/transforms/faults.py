@@ -132,7 +132,7 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
     num_clients = cohort.config.num_clients
     # A client is faulty if it comes early in a random order of all.
     rank = np.argsort(_order(fault.seed, num_clients))
-    count = _count(fault, num_clients)
+    count = _num_faulty(fault, num_clients)
 
     def rewrite(worker, run):
       output = run(worker)
@@ -163,11 +163,11 @@ def clients_of(fault: Fault, num_clients: int) -> np.ndarray:
   Raises:
     ValueError: if its fraction is positive and none of them.
   """
-  count = int(_count(fault, num_clients))
+  count = int(_num_faulty(fault, num_clients))
   return np.sort(_order(fault.seed, num_clients)[:count]).astype(np.int32)
 
 
-def _count(fault: Fault, num_clients: int) -> Any:
+def _num_faulty(fault: Fault, num_clients: int) -> Any:
   """[] float32, how many clients are faulty, alone and in a grid alike.
 
   Raises:

@@ -110,7 +110,7 @@ def test_repeated_and_too_large_numbers_are_drawn_again(monkeypatch):
 )
 def test_so_many_draws_that_enough_are_new(most, count):
   num_bits = (most - 1).bit_length()
-  num_draws = draws._num_draws(most, count, num_bits)
+  num_draws = draws.draws_needed(most, count, num_bits)
   share = (most - count) / 2**num_bits
   log2 = stats.binom.logcdf(count - 1, num_draws, share) / np.log(2)
   assert log2 < -64

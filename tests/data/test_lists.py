@@ -28,7 +28,7 @@ def no_arrays(monkeypatch):
 
 def as_lists(data):
   """The same clients."""
-  indices = lists._as_lists(
+  indices = lists.as_lists(
     data.owned_rows(), np.asarray(data.sizes), data.max_size
   )
   return dataclasses.replace(data, indices=indices)
@@ -43,7 +43,7 @@ def test_it_stands_for_the_array(sizes, seed):
   rng, sizes = np.random.default_rng(seed), np.array(sizes, np.int32)
   rows = rng.integers(0, POOL, sizes.sum())
   dense = lists.of_clients(rows, sizes)
-  ragged = lists._as_lists(rows, sizes, max(sizes))
+  ragged = lists.as_lists(rows, sizes, max(sizes))
   assert ragged.shape == dense.shape
   assert ragged.ndim == dense.ndim
   np.testing.assert_array_equal(ragged, dense)
@@ -57,7 +57,7 @@ def test_it_stands_for_the_array(sizes, seed):
 
 
 def test_lists_of_several_seeds_are_no_array():
-  ragged = lists._as_lists(np.arange(3), np.array([2, 1]), 2)
+  ragged = lists.as_lists(np.arange(3), np.array([2, 1]), 2)
   sizes = np.array([2, 1])
   of_seeds = lists.stacked([(ragged, sizes), (ragged, sizes)])
   assert of_seeds.ndim == 3
@@ -74,7 +74,7 @@ def test_on_the_device(sizes):
   rows = rng.integers(0, POOL, sizes.sum())
   layouts = (
     lists.of_clients(rows, sizes),
-    lists._as_lists(rows, sizes, max(sizes)),
+    lists.as_lists(rows, sizes, max(sizes)),
   )
   *layouts, sizes = jax.device_put((*layouts, sizes))
   values = jnp.asarray(rng.integers(0, 9, POOL).astype(np.float32))

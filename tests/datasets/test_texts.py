@@ -53,14 +53,15 @@ def test_tokens_and_their_cache(dbpedia, tokenizer, own_cache, monkeypatch):
       tokenizer, texts.load("dbpedia", "test", dbpedia)["x"], 6
     ),
   )
-  checked = texts._checked
-  monkeypatch.setattr(texts, "_checked", None)  # Must not be needed now.
+  checked = texts._texts_and_labels
+  # Must not be needed now.
+  monkeypatch.setattr(texts, "_texts_and_labels", None)
   cached = load(6)
   for name in ("x", "y"):
     np.testing.assert_array_equal(tokens[name], cached[name])
     assert cached[name].dtype == np.int32
 
-  monkeypatch.setattr(texts, "_checked", checked)
+  monkeypatch.setattr(texts, "_texts_and_labels", checked)
   load(5)  # Another length, vocabulary or file: another cache file.
   other_tokenizer = tokenization.train(["the market rises"], 40)
   texts.load_tokens("dbpedia", "test", other_tokenizer, 6, data_dir=dbpedia)
@@ -75,7 +76,7 @@ def test_the_vocabulary_of_the_training_texts(dbpedia, own_cache, monkeypatch):
   by_hand = tokenization.train(texts.load("dbpedia", "train", dbpedia)["x"], 90)
   assert train(90) == by_hand.to_str()
   assert train(70) != train(90)
-  monkeypatch.setattr(texts, "_checked", None)
+  monkeypatch.setattr(texts, "_texts_and_labels", None)
   assert train(90) == by_hand.to_str()
   assert len(list(own_cache.iterdir())) == 2
 

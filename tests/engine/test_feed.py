@@ -64,14 +64,14 @@ def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
   of_round = population.capacity(4) * row
   monkeypatch.setattr(feed, "_SEGMENT_BYTES", 2 * of_round)
   lengths = []
-  make = feed.Feed._make
+  make = feed.Feed.make_segment
 
   def noted(self, first, stop):
     lengths.append(stop - first)
     assert threading.current_thread() is not threading.main_thread()
     return make(self, first, stop)
 
-  monkeypatch.setattr(feed.Feed, "_make", noted)
+  monkeypatch.setattr(feed.Feed, "make_segment", noted)
   assert_same(run(**OPTIONS), expected)
   # Evaluations are after rounds 0, 3 and 5.
   assert lengths == [2, 1, 1, 1]

@@ -14,7 +14,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import arguments, sizes, words
 from fedjax_opt.study import cells as study_cells
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.numbers import Numbers, numbers_of
+from fedjax_opt.study.numbers import NumberFormat, format_of
 from fedjax_opt.study.report import formats, pictures, sentences, templates
 from fedjax_opt.study.report import study_tables as tables
 from tests.helpers import studies
@@ -37,12 +37,12 @@ LABELS = np.array([0, 2, 1, 1, 0, 2], np.int32)
 
 def parts(*interval):
   """A difference of accuracies."""
-  return Numbers("test_accuracy").texts(Interval(*interval), True)
+  return NumberFormat("test_accuracy").texts(Interval(*interval), True)
 
 
 def whole(metric, *interval):
   estimate = Interval(*interval)
-  return numbers_of(metric, [estimate]).with_interval(estimate)
+  return format_of(metric, [estimate]).with_interval(estimate)
 
 
 def under(*conditions):
@@ -105,8 +105,8 @@ NAMES = {
   item.__name__.rpartition(".")[2]: item
   for item in (
     arguments, formats, sizes, study_cells, templates, words, Criterion, cell,
-    Numbers, study, studies.grid, parts, whole, under, answer, limits, lines,
-    show, csv, captions, clients, without_losses, jax.tree_util,
+    NumberFormat, study, studies.grid, parts, whole, under, answer, limits,
+    lines, show, csv, captions, clients, without_losses, jax.tree_util,
   )
 }  # fmt: skip
 NAMES |= {

@@ -174,7 +174,7 @@ def test_who_is_faulty_depends_on_the_seed_alone():
   assert len(faults.clients_of(faults.flip(0.0), 100)) == 0
   # 0.7 times 45 is 31.499999999999996, and 31.5 in float32, as in a program.
   assert len(faults.clients_of(faults.flip(0.7), 45)) == 32
-  of_point = jax.jit(lambda f: faults._count(faults.flip(f), 95))
+  of_point = jax.jit(lambda f: faults._num_faulty(faults.flip(f), 95))
   assert of_point(0.3) == len(faults.clients_of(faults.flip(0.3), 95))
   with pytest.raises(ValueError, match="is none of 10 clients; must be 0"):
     faults.clients_of(faults.flip(0.05), 10)

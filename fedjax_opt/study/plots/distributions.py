@@ -13,7 +13,7 @@ from fedjax_opt.results.names import format_number, metric_name, name_of
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.plots.lines import GREY
 from fedjax_opt.study.plots.panels import (
-  Look,
+  PictureOptions,
   by_condition,
   draw_conditions,
   draw_panels,
@@ -159,7 +159,7 @@ def client_distribution(
   *,
   metric: str,
   sizes: Any = None,
-  **look: Unpack[Look],
+  **look: Unpack[PictureOptions],
 ) -> Any:
   """Draws how a metric is spread over the clients, and the worst 10 % of them.
 
@@ -200,12 +200,12 @@ def client_distribution(
   mark = {"marker": "^" if worst_is_low else "v", "markersize": 6}
   mark |= {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": ""}
 
-  def draw(axes, condition, looks):
+  def draw(axes, condition, styles):
     from matplotlib.lines import Line2D
 
     entries: dict[str, Any] = {}
     for method, ascending in panels[condition].items():
-      color, linestyle, _ = looks[method]
+      color, linestyle, _ = styles[method]
       share = np.linspace(0, 100, len(ascending) + 1)
       x, y = [limits[0], *ascending, limits[1]], [*share, 100.0]
       of_line = {"color": color, "linestyle": linestyle, "linewidth": 1.3}

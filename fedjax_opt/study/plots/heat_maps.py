@@ -75,7 +75,7 @@ def heat_map(
       `chosen` is not in it, or the ending of a file is another.
     ImportError: if matplotlib is missing.
   """
-  grid = _checked(1.0, "values", Grid(values, rows, columns, chosen))
+  grid = _in_units(1.0, "values", Grid(values, rows, columns, chosen))
   return _draw({"": {"": grid}}, path, label, ".3g", "max")
 
 
@@ -102,13 +102,13 @@ def heat_maps(grids: Mapping[str, Any], path: Path, *, metric: str) -> Any:
     ImportError: if matplotlib is missing.
   """
   factor = 100.0 if is_fraction(metric) else 1.0
-  scaled = by_condition("grids", grids, functools.partial(_checked, factor))
+  scaled = by_condition("grids", grids, functools.partial(_in_units, factor))
   precision = ".1f" if factor == 100 else None
   way = direction(metric) or "max"
   return _draw(scaled, path, names.metric_name(metric), precision, way)
 
 
-def _checked(factor: float, name: str, grid: Grid) -> Grid:
+def _in_units(factor: float, name: str, grid: Grid) -> Grid:
   """A grid whose values are multiplied by a factor, NaN where they diverged."""
   check_instance(name, grid, [Grid])
   shape = (max(len(grid.rows[1]), 1), max(len(grid.columns[1]), 1))
@@ -133,7 +133,7 @@ def _draw(
   """Draws one row of panels for each condition."""
   num_columns = max(map(len, grids.values()))
   all_grids = [grid for row in grids.values() for grid in row.values()]
-  norm, extend = _norm([grid.values for grid in all_grids], way)
+  norm, extend = _color_scale([grid.values for grid in all_grids], way)
   cells = np.max([grid.values.shape for grid in all_grids], axis=0)
   width = 0.9 + num_columns * (0.55 + max(2, cells[1]) * _CELL[0])
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
@@ -200,7 +200,7 @@ def _keep_outer_names(all_axes: np.ndarray, sizes: Sequence[int]) -> None:
       axes.tick_params(labelleft=False)
 
 
-def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
+def _color_scale(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
   """One scale of colours for all grids, and the end at which it is cut.
 
   Values far worse than most do not stretch the scale. It is logarithmic if the

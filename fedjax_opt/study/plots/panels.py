@@ -30,7 +30,7 @@ _CHARACTERS_PER_INCH = 16.5
 _MANY_LABELS = 12
 
 
-class Look(TypedDict, total=False):
+class PictureOptions(TypedDict, total=False):
   """The options that all pictures of a study take.
 
   Attributes:
@@ -46,14 +46,14 @@ class Look(TypedDict, total=False):
 
 
 def by_condition(
-  name: str, values: Any, checked: Callable[[str, Any], Any] | None = None
+  name: str, values: Any, check: Callable[[str, Any], Any] | None = None
 ) -> dict[str, dict[str, Any]]:
   """One entry for each condition, also if there is only one condition.
 
   Args:
     name: name of the argument, for messages.
     values: condition -> method -> anything, or method -> anything.
-    checked: `(name, anything)`, returns what is drawn of it; None to draw it as
+    check: `(name, anything)`, returns what is drawn of it; None to draw it as
       it is.
 
   Returns:
@@ -72,7 +72,7 @@ def by_condition(
     if not of_method:
       raise ValueError(f"{where}: is empty; must have at least one method")
     panels[str(condition)] = {
-      method: checked(f"{name}[{method!r}]", data) if checked else data
+      method: check(f"{name}[{method!r}]", data) if check else data
       for method, data in of_method.items()
     }
   return panels
@@ -206,7 +206,7 @@ def _name_axes(places: Mapping[Any, Any]) -> None:
 def draw_panels(
   panels: Sequence[str],
   path: Path,
-  draw: Callable[[Any, str], Mapping[str, Any]],
+  draw_panel: Callable[[Any, str], Mapping[str, Any]],
   labels: Sequence[str],
   *,
   width: float = 3.3,
@@ -219,7 +219,7 @@ def draw_panels(
   Args:
     panels: what each panel shows; at least one.
     path: as the pictures take it.
-    draw: `axes, panel -> {label: entry of the legend}`.
+    draw_panel: `axes, panel -> {label: entry of the legend}`.
     labels: of the legend, in order; entries with other labels come after them.
     width: of a panel in inches, if the page has room.
     title: text above the panels.
@@ -246,7 +246,7 @@ def draw_panels(
       figure.suptitle(title, fontsize=9)
     entries: dict[str, Any] = {}
     for axes, panel in zip(all_axes.flat, panels, strict=False):
-      entries |= draw(axes, panel)
+      entries |= draw_panel(axes, panel)
     entries = {n: entries[n] for n in labels if n in entries} | entries
     if entries or legend_title:
       legend = {shown_name(label): entry for label, entry in entries.items()}
@@ -257,7 +257,7 @@ def draw_panels(
 def draw_conditions(
   panels: Panels,
   path: Path,
-  draw: Callable[[Any, str, Styles], Mapping[str, Any]],
+  draw_panel: Callable[[Any, str, Styles], Mapping[str, Any]],
   x_label: str,
   y_label: str,
   *,
@@ -270,18 +270,18 @@ def draw_conditions(
   Args:
     panels: condition -> method -> data.
     path: as the pictures take it.
-    draw: `axes, condition, styles -> {label: entry of the legend}`, which draws
-      one panel.
+    draw_panel: `axes, condition, styles -> {label: entry of the legend}`, which
+      draws one panel.
     x_label: name of the x axes.
     y_label: name of the y axis.
-    title: see `Look`.
-    interval: see `Look`.
-    styles: see `Look`; by default those of these methods.
+    title: see `PictureOptions`.
+    interval: see `PictureOptions`.
+    styles: see `PictureOptions`; by default those of these methods.
   """
   names = list(dict.fromkeys(m for panel in panels.values() for m in panel))
-  looks = styles or method_styles(names)
-  order = {name: i for i, name in enumerate(looks)}
-  missing = [name for name in names if name not in looks]
+  styles = styles or method_styles(names)
+  order = {name: i for i, name in enumerate(styles)}
+  missing = [name for name in names if name not in styles]
   if missing:
     raise ValueError(
       f"styles: has no {missing[0]!r}; must have every method, as "
@@ -289,7 +289,7 @@ def draw_conditions(
     )
 
   def draw_one(axes, condition):
-    entries = draw(axes, condition, looks)
+    entries = draw_panel(axes, condition, styles)
     axes.set(title=shown_name(condition), xlabel=x_label)
     if axes.get_subplotspec().is_first_col():
       axes.set_ylabel(y_label)

@@ -19,7 +19,11 @@ from fedjax_opt.study.plots.metric_axis import (
   as_curve,
   panels_axis,
 )
-from fedjax_opt.study.plots.panels import Look, by_condition, draw_conditions
+from fedjax_opt.study.plots.panels import (
+  PictureOptions,
+  by_condition,
+  draw_conditions,
+)
 
 # The end of a condition's values at which clients differ more.
 _HETEROGENEOUS = {
@@ -41,7 +45,7 @@ def study_curves(
   *,
   metric: str,
   x_label: str = "rounds",
-  **look: Unpack[Look],
+  **look: Unpack[PictureOptions],
 ) -> Any:
   """Draws the learning curves of several methods, a panel for each condition.
 
@@ -81,8 +85,8 @@ def study_curves(
     }
   axis = panels_axis(metric, panels)
 
-  def draw(axes, condition, looks):
-    entries = draw_curves(axes, panels[condition], looks, axis)
+  def draw(axes, condition, styles):
+    entries = draw_curves(axes, panels[condition], styles, axis)
     x = np.concatenate([curve.x for curve in panels[condition].values()])
     if log_limits is not None:
       log_scale(axes.xaxis, log_limits)
@@ -123,7 +127,7 @@ def _positive(curve: Curve) -> Curve:
 
 @fields.checked()
 def tuning_curves(
-  curves: Any, path: Path, *, metric: str, **look: Unpack[Look]
+  curves: Any, path: Path, *, metric: str, **look: Unpack[PictureOptions]
 ) -> Any:
   """Draws the expected best of n settings that are tried.
 
@@ -144,9 +148,9 @@ def tuning_curves(
   panels = by_condition("curves", curves, as_curve)
   axis = panels_axis(metric, panels, shows_all=True)
 
-  def draw(axes, condition, looks):
+  def draw(axes, condition, styles):
     is_few = max(curve.x.size for curve in panels[condition].values()) <= 20
-    entries = draw_curves(axes, panels[condition], looks, axis, markers=is_few)
+    entries = draw_curves(axes, panels[condition], styles, axis, markers=is_few)
     if any(curve.x.size > 1 for curve in panels[condition].values()):
       axes.xaxis.get_major_locator().set_params(integer=True)
     return entries
@@ -158,7 +162,7 @@ def tuning_curves(
 
 @fields.checked()
 def performance_profiles(
-  profiles: Any, path: Path, *, metric: str, **look: Unpack[Look]
+  profiles: Any, path: Path, *, metric: str, **look: Unpack[PictureOptions]
 ) -> Any:
   """Draws the share of runs that are better than each value.
 
@@ -189,8 +193,8 @@ def performance_profiles(
   return draw_conditions(
     panels,
     path,
-    lambda axes, condition, looks: draw_curves(
-      axes, panels[condition], looks, axis
+    lambda axes, condition, styles: draw_curves(
+      axes, panels[condition], styles, axis
     ),
     names.metric_name(metric),
     f"Runs with {way} this value (%)",
@@ -209,7 +213,7 @@ def sensitivity(
   metric: str,
   x_name: str,
   chosen: Any = None,
-  **look: Unpack[Look],
+  **look: Unpack[PictureOptions],
 ) -> Any:
   """Draws the final value over one hyperparameter, and what was chosen.
 
@@ -241,14 +245,14 @@ def sensitivity(
   ring = {"marker": "o", "linestyle": "", "markersize": 9}
   ring |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
 
-  def draw(axes, condition, looks):
+  def draw(axes, condition, styles):
     from matplotlib.lines import Line2D
 
     curves, options = panels[condition], {"markers": True, "by_value": True}
-    entries = draw_curves(axes, curves, looks, axis, **options)
+    entries = draw_curves(axes, curves, styles, axis, **options)
     for method, place in rings.get(condition, {}).items():
       # Around the value, or around its mark if it diverged.
-      curve, color = curves[method], looks[method].color
+      curve, color = curves[method], styles[method].color
       y = axis.units(curve.mean[place])
       if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
         y = axis.worse_end
@@ -298,7 +302,7 @@ def study_values(
   metric: str,
   x_name: str,
   x_values: Sequence[Any],
-  **look: Unpack[Look],
+  **look: Unpack[PictureOptions],
 ) -> Any:
   """Draws a value of each method against a condition, with intervals.
 
@@ -339,7 +343,7 @@ def study_values(
   span = float(np.ptp(places)) or 1.0
   gap = float(np.diff(places[order]).min()) if places.size > 1 else span
 
-  def draw(axes, condition, looks):
+  def draw(axes, condition, styles):
     # Methods are side by side at each value.
     curves = panels[condition]
     step = min(0.5 * gap / len(curves), 0.025 * span)
@@ -348,7 +352,7 @@ def study_values(
       for i, (method, curve) in enumerate(curves.items())
     }
     options = dict.fromkeys(("markers", "bars", "by_value"), True)
-    entries = draw_curves(axes, shifted_curves, looks, axis, **options)
+    entries = draw_curves(axes, shifted_curves, styles, axis, **options)
     axes.set_xticks(places, map(names.value_of, x_values))
     axes.grid(visible=False, axis="x")
     margin = max(0.08 * span, step * len(curves))

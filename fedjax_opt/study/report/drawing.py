@@ -15,7 +15,7 @@ from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
 from fedjax_opt.study.report import templates
 from fedjax_opt.study.study_cells import StudyCells
-from fedjax_opt.study.verdicts import mean_of
+from fedjax_opt.study.verdicts import mean_within_bounds
 from fedjax_opt.study.words import condition_label
 
 # The most characters of a method's name in a legend.
@@ -62,12 +62,12 @@ class StudyPictures(NamedTuple):
   Attributes:
     study: the study.
     labels: method -> its name in a picture.
-    looks: name in a picture -> colour, line and marker.
+    styles: name in a picture -> colour, line and marker.
   """
 
   study: StudyCells
   labels: Mapping[str, str]
-  looks: Mapping[str, Any]
+  styles: Mapping[str, Any]
 
   def panel_title(self, condition: Mapping[str, Any]) -> str:
     """The label of a condition as a panel's title, broken to its width."""
@@ -115,7 +115,7 @@ class StudyPictures(NamedTuple):
       **options: of the plot.
     """
     if kind not in _PLAIN:
-      options["styles"] = self.looks
+      options["styles"] = self.styles
     if "seeds" in facts:
       seeds = facts["seeds"]
       bands = f"mean and 95 % interval over {seeds}" if seeds else "one seed"
@@ -176,4 +176,6 @@ def are_numbers(values: Iterable[Any]) -> bool:
 
 def curve(metric: str, x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:
   """The mean over seeds with its 95 % interval, of [seeds, E]."""
-  return plots.Curve(x, *map(np.atleast_1d, mean_of(metric, of_seeds)))
+  return plots.Curve(
+    x, *map(np.atleast_1d, mean_within_bounds(metric, of_seeds))
+  )

@@ -15,7 +15,7 @@ from fedjax_opt.results.metric_names import COSTS, TIME
 from fedjax_opt.results.text_tables import aligned
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import templates
-from fedjax_opt.study.report.study_tables import Entry, Table, axes_of
+from fedjax_opt.study.report.study_tables import Entry, ReportTable, axes_of
 from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.verdicts import BEST, Verdict
@@ -31,12 +31,12 @@ _BEHIND = ("behind", "behind_low", "behind_high")
 _WINS = ("probability_best_is_better", "probability_low", "probability_high")
 
 
-def markdown(table: Table, title: str = "") -> str:
+def markdown(table: ReportTable, title: str = "") -> str:
   """The table as GitHub's Markdown."""
   return templates.render("table.md", table=table, title=title)
 
 
-def latex(table: Table) -> str:
+def latex(table: ReportTable) -> str:
   """A table of methods and conditions as LaTeX, for booktabs and graphicx.
 
   Columns that do not fit into a column of a paper are set below the others. A
@@ -76,7 +76,7 @@ def _in_csv(value: Any) -> Any:
   return f"'{line}" if is_formula else line
 
 
-def lines(table: Table) -> list[str]:
+def lines(table: ReportTable) -> list[str]:
   """The table as lines of a terminal; the best has a star."""
   columns = [
     [name, *(_plain(row[i]) for row in table.rows)]

@@ -16,7 +16,7 @@ from fedjax_opt.results.names import capitalized, metric_name, name_of
 from fedjax_opt.study import statistics, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.numbers import Numbers
+from fedjax_opt.study.numbers import NumberFormat
 from fedjax_opt.study.report import templates
 from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
@@ -34,7 +34,7 @@ _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 _MARKS = {TIED: "†", COLLAPSED: "§"}
 _EDGE = "‡"
 _TRIED, _LOST = "Settings tried", "Failed"
-_PERCENT = Numbers("accuracy", 0)  # Probabilities are in percent as well.
+_PERCENT = NumberFormat("accuracy", 0)  # Probabilities are in percent as well.
 _COST_NAMES = {
   "rounds": "Rounds",
   TIME: "Simulated time",
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
 Row = Mapping[str, Entry | str]  # Name of a column -> its entry in this row.
 
 
-class Table:
+class ReportTable:
   """A table for people.
 
   Attributes:
@@ -119,7 +119,7 @@ def _names(study: StudyCells, cell: Cell) -> Row:
 # The values.
 
 
-def main_table(study: StudyCells, is_wide: bool | None = None) -> Table:
+def main_table(study: StudyCells, is_wide: bool | None = None) -> ReportTable:
   """The metric of every cell, and what tuning tried where that differs.
 
   Args:
@@ -157,7 +157,7 @@ def main_table(study: StudyCells, is_wide: bool | None = None) -> Table:
     is_wide=is_wide,
     marks=_MARKS,
   )
-  return Table(rows, notes=notes, caption=caption)
+  return ReportTable(rows, notes=notes, caption=caption)
 
 
 def _tried(*own_verdicts: Verdict) -> Row:
@@ -184,7 +184,7 @@ def _value(study: StudyCells, verdict: Verdict) -> Entry:
   return Entry(*texts, "" if is_alone else verdict.kind)
 
 
-def differences(study: StudyCells) -> Table | None:
+def differences(study: StudyCells) -> ReportTable | None:
   """How far the others are behind the best; None if there are no others."""
   numbers = study.numbers
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
@@ -200,10 +200,10 @@ def differences(study: StudyCells) -> Table | None:
     for v in study.verdicts
     if v.pair
   ]
-  return Table(rows) if rows else None
+  return ReportTable(rows) if rows else None
 
 
-def over_all(study: StudyCells) -> Table | None:
+def over_all(study: StudyCells) -> ReportTable | None:
   """How good methods are over all conditions; None of a single condition.
 
   Each is compared with the one that has the best interquartile mean.
@@ -226,13 +226,13 @@ def over_all(study: StudyCells) -> Table | None:
       words.NOTHING if method == best else Entry(*_PERCENT.texts(wins))
     )
     rows.append(row)
-  return Table(rows)
+  return ReportTable(rows)
 
 
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: StudyCells) -> Table:
+def settings(study: StudyCells) -> ReportTable:
   """The chosen setting of every cell, and its score."""
   names = list(
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
@@ -252,7 +252,7 @@ def settings(study: StudyCells) -> Table:
   has_edges = any(_EDGE in str(text) for row in rows for text in row.values())
   notes = [f"{_EDGE} at the edge of the values that were tried."] * has_edges
   num_names = None if is_wide else list(rows[0]).index("Chosen setting") + 1
-  return Table(rows, num_names, notes)
+  return ReportTable(rows, num_names, notes)
 
 
 def _chosen(cell: Cell, name: str) -> str:
@@ -273,7 +273,7 @@ def _tuning(cell: Cell) -> Row:
   tuning, row = cell.tuning, {"Settings": "1"}
   row |= dict.fromkeys((_LOST, "Score"), words.NOTHING)
   if tuning:
-    numbers = Numbers(cell.criterion.metric)
+    numbers = NumberFormat(cell.criterion.metric)
     score = numbers.with_interval(Interval(tuning.score))
     seeds = words.counted(tuning.num_seeds, "seed")
     row["Settings"] = f"{cell.budget} × {seeds}"
@@ -282,18 +282,18 @@ def _tuning(cell: Cell) -> Row:
   return row | {"Near ties": all_digits(num_near_ties(cell))}
 
 
-def spread(study: StudyCells) -> Table | None:
+def spread(study: StudyCells) -> ReportTable | None:
   """The parts of the spread of results; None if they are not known."""
-  numbers, rows = Numbers(study.metric), []
+  numbers, rows = NumberFormat(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
     parts = spread_of(cell, study.metric)
     if parts is not None:
       columns = {name: numbers.difference(x) for name, x in parts.items()}
       rows.append(_names(study, cell) | columns)
-  return Table(rows) if rows else None
+  return ReportTable(rows) if rows else None
 
 
-def costs(study: StudyCells) -> tuple[Table | None, Table | None]:
+def costs(study: StudyCells) -> tuple[ReportTable | None, ReportTable | None]:
   """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
   names = [c for c in _COST_NAMES if any(row[c] is not None for row in spent)]
@@ -309,8 +309,8 @@ def costs(study: StudyCells) -> tuple[Table | None, Table | None]:
       in_all[-1] |= {"Time": words.seconds(v.cell.seconds)}
   is_known = [*in_all[0]][-1] != "Method"
   return (
-    Table(to_target) if names and study.target is not None else None,
-    Table(in_all) if is_known else None,
+    ReportTable(to_target) if names and study.target is not None else None,
+    ReportTable(in_all) if is_known else None,
   )
 
 
@@ -329,7 +329,7 @@ def _time_to_target(study: StudyCells, verdict: Verdict) -> Entry:
   return Entry(mean, " to ".join(ends))
 
 
-def shared(study: StudyCells) -> Table | None:
+def shared(study: StudyCells) -> ReportTable | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
   values = {capitalized(name_of(str(n))): v for n, v in study.about.items()}
@@ -340,4 +340,4 @@ def shared(study: StudyCells) -> Table | None:
   if seconds := sum(cell.seconds for cell in study.cells):
     time = words.seconds(seconds)
     rows.append({"Setting": "Time of all runs", "Value": time})
-  return Table(rows, 2) if rows else None
+  return ReportTable(rows, 2) if rows else None

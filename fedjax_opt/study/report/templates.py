@@ -13,12 +13,12 @@ from typing import Any
 
 from fedjax_opt.results import names
 from fedjax_opt.study import tuning, verdicts, words
-from fedjax_opt.study.numbers import Numbers
+from fedjax_opt.study.numbers import NumberFormat
 
 _WIDTH = 72  # The most characters in a line of a command.
 # What templates call.
 _GLOBALS = {
-  "Numbers": Numbers,
+  "NumberFormat": NumberFormat,
   "names": names,
   "tuning": tuning,
   "verdicts": verdicts,
