@@ -171,16 +171,16 @@ def _program(
       if algorithm is not None:
         models["personal"] = own_model(algorithm, server, worker, received)
       return {
-        kind: means(per_example, model, held_out, worker.client)
+        kind: client_means(per_example, model, held_out, worker.client)
         for kind, model in models.items()
       }
 
-    return each_client(one_client, config, models, seed, round, train)
+    return over_clients(one_client, config, models, seed, round, train)
 
   return clients
 
 
-def each_client(one_client, config, models, seed, round, train):
+def over_clients(one_client, config, models, seed, round, train):
   """What `(worker, model) -> value` returns for every client, [M, ...].
 
   Args:
@@ -212,7 +212,7 @@ def own_model(
   return params
 
 
-def means(
+def client_means(
   per_example: PerExampleFn, params: Params, data: ClientData, client: jax.Array
 ) -> dict[str, jax.Array]:
   """{name: []}, of one client's model on its examples; NaN if it has none."""
@@ -242,7 +242,7 @@ def means(
 
 
 def _check_parts(held_out: ClientData, train: ClientData | None) -> None:
-  """That both are of as many clients."""
+  """Checks that both have as many clients."""
   if train is not None and train.num_clients != held_out.num_clients:
     raise ValueError(
       f"train: has {train.num_clients} clients and held_out "
@@ -252,7 +252,7 @@ def _check_parts(held_out: ClientData, train: ClientData | None) -> None:
 
 
 def _check_steps(local_steps, loss_fn, client, train):
-  """That personalized models have all that they need."""
+  """Checks that personalized models have all that they need."""
   needed = {"train": train, "loss_fn": loss_fn, "client": client}
   if local_steps is None:
     for name in ("loss_fn", "client"):

@@ -34,7 +34,7 @@ def check_is_schedule(schedule: Any) -> None:
     _check_is_timetable("schedule", schedule)
 
 
-def of_seeds(
+def timetables_of(
   schedule: Any, seeds: Sequence[int], works: Callable[[], Sequence[Any]]
 ) -> list[Timetable]:
   """The timetable of each seed, or one for all.
@@ -175,7 +175,7 @@ class Clock:
     times = [np.append(0.0, table.time) for table in self.tables]
     return np.array([time[min(steps, len(time) - 1)] for time in times])
 
-  def rows(
+  def arrivals(
     self,
     steps: np.ndarray,
     sizes: np.ndarray,
@@ -195,15 +195,15 @@ class Clock:
     """
     is_same = len(self.tables) == 1
     per_seed = [
-      self._rows(0 if is_same else i, steps, seed_sizes, num_steps)
+      self._arrivals_of_seed(0 if is_same else i, steps, seed_sizes, num_steps)
       for i, seed_sizes in enumerate(sizes)
     ]
     return {
       name: np.stack([row[name] for row in per_seed]) for name in per_seed[0]
     }
 
-  def _rows(self, i, steps, sizes, num_steps):
-    """`rows` of one seed, by the timetable `i`."""
+  def _arrivals_of_seed(self, i, steps, sizes, num_steps):
+    """`arrivals` of one seed, by the timetable `i`."""
     table = self.tables[i]
     within = np.minimum(steps, len(table.time) - 1)
     is_after = (steps != within)[:, None]
@@ -215,7 +215,7 @@ class Clock:
     if self.is_partial:
       client_sizes = np.append(sizes, 0)[clients]
       share = table.share[within]
-      columns["steps"] = _done(share, num_steps(client_sizes))
+      columns["steps"] = _whole_steps(share, num_steps(client_sizes))
       columns["is_taken"] &= (columns["steps"] > 0) | (share == 1)
     if self.is_stale:
       is_taken = table.taken[within]
@@ -250,16 +250,16 @@ def _slots(table: Timetable) -> np.ndarray:
   last_use = np.arange(len(table.time))
   steps = np.broadcast_to(table.steps[:, None], table.taken.shape)[table.taken]
   np.maximum.at(last_use, table.versions[table.taken], steps)
-  return _assigned(last_use)
+  return _assign_slots(last_use)
 
 
-def _done(share, num_steps):
+def _whole_steps(share, num_steps):
   """Whole local steps done, int32. A `share` may be rounded as float32 is."""
   num_done = np.floor((share.astype(np.float64) + 1e-6) * num_steps)
   return np.minimum(num_done, num_steps).astype(np.int32)
 
 
-def _assigned(last_use: np.ndarray) -> np.ndarray:
+def _assign_slots(last_use: np.ndarray) -> np.ndarray:
   """[T] int32, a slot for each version, given the last step that uses it."""
   slots, free_slots, num_slots = np.zeros(len(last_use), np.int32), [], 0
   by_end, num_ended = np.argsort(last_use, kind="stable"), 0

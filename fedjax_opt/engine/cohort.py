@@ -74,7 +74,7 @@ class Cohort:
     config: Config,
     key: jax.Array,
     round: jax.Array,
-    data: RoundData,
+    round_data: RoundData,
     part_shapes: list[Any] | None = None,
     secret_key: jax.Array | None = None,
   ):
@@ -84,7 +84,7 @@ class Cohort:
       config: static options.
       key: [] random key of the run.
       round: [] int32.
-      data: of this round.
+      round_data: of this round.
       part_shapes: of a message, see `contract.shapes_of_parts`; needed only if
         updates have a limit.
       secret_key: [] random key of several rounds, see the property.
@@ -94,15 +94,15 @@ class Cohort:
     # that of this version.
     self._run_key = key
     self._round_key = jax.random.fold_in(key, round)
-    self.clients, self._scale = data.clients, data.scale
-    if data.clients is None:
+    self.clients, self._scale = round_data.clients, round_data.scale
+    if round_data.clients is None:
       self.clients, self._scale = config.sampler.draw(
-        self._round_key, round, data.sizes, config.cohort_size
+        self._round_key, round, round_data.sizes, config.cohort_size
       )
     self.key = jax.random.fold_in(self._round_key, _ALGORITHM_STREAM)
     self.config, self.round, self.phases = config, round, []
     self.work: dict[int, PhaseWork | None] = {}
-    self._data, self._part_shapes = data, part_shapes
+    self._round_data, self._part_shapes = round_data, part_shapes
     self._secret_key = secret_key
 
   @property
@@ -128,7 +128,7 @@ class Cohort:
 
     It is 0 unless the schedule is asynchronous.
     """
-    arrival = self._data.arrival
+    arrival = self._round_data.arrival
     if arrival is None or arrival.staleness is None:
       return np.zeros(self.config.cohort_size, np.int32)
     return arrival.staleness
@@ -142,14 +142,14 @@ class Cohort:
     plan = self.config.plan
     if not self.config.seeds_differ:
       return plan.max_steps
-    return jnp.max(plan.num_steps(self._data.sizes))
+    return jnp.max(plan.num_steps(self._round_data.sizes))
 
   @property
   def mean_size(self) -> int | jax.Array:
     """Examples of a client of this seed, on average, rounded up."""
     if not self.config.seeds_differ:
       return math.ceil(self.config.mean_size)
-    return -(-jnp.sum(self._data.sizes) // self.config.num_clients)
+    return -(-jnp.sum(self._round_data.sizes) // self.config.num_clients)
 
   @property
   def is_scaled(self) -> bool:
@@ -181,7 +181,7 @@ class Cohort:
   def draws(self) -> dict[str, Any]:
     """The fields of `RoundData` that say what this cohort has drawn."""
     first = mapping.with_batches(
-      self.config, self._data, self._clients_of_phase(0)[2]
+      self.config, self._round_data, self._clients_of_phase(0)[2]
     )
     fields = {"clients": self.clients, "first_phase": first}
     return fields | ({"scale": self._scale} if self.is_scaled else {})
@@ -311,7 +311,7 @@ class Cohort:
     this_phase = replies.Phase(phase, label, broadcast, bytes_down)
     visit = self._visitor(one_client, this_phase)
     visit_one = functools.partial(
-      mapping.visit_one, self.config, self._data, visit
+      mapping.visit_one, self.config, self._round_data, visit
     )
     if not others_work:
       self.work[phase] = None
@@ -380,7 +380,7 @@ class Cohort:
     clients, order, computed = self._clients_of_phase(phase.number)
     visit = self._visitor(one_client, phase)
     sums, arrays = mapping.visit_in_chunks(
-      self.config, self._data, visit, computed, summarize
+      self.config, self._round_data, visit, computed, summarize
     )
     return clients, order, sums, mapping.unsort(sharding.gather(arrays), order)
 
@@ -392,21 +392,21 @@ class Cohort:
       they are computed, None for the order of the cohort; and the clients that
       this device computes, in that order.
     """
-    if phase_number == 0 and self._data.first_phase is not None:
+    if phase_number == 0 and self._round_data.first_phase is not None:
       self.phases.append(phase_number)
-      return self._data.first_phase, None, self._data.first_phase
+      return self._round_data.first_phase, None, self._round_data.first_phase
     numbers = mapping.pad_cohort(self.config, self.clients)
     clients = self._clients_of(numbers, self._scale)
     order = mapping.computing_order(self.config, clients.size)
     in_order = clients if order is None else trees.take(clients, order)
     computed = self._with_keys(
-      sharding.local(in_order), self._data.starts, phase_number
+      sharding.local(in_order), self._round_data.starts, phase_number
     )
     return clients, order, computed
 
   def _clients_of(self, numbers, scale):
     """The clients with these numbers; M stands for padding."""
-    config, sizes = self.config, self._data.sizes
+    config, sizes = self.config, self._round_data.sizes
     size = sizes.at[numbers].get(mode="fill", fill_value=0)
     weight = self._natural_weights(numbers, size)
     if scale is None:
@@ -418,7 +418,7 @@ class Cohort:
     positions = jnp.arange(len(numbers), dtype=jnp.int32)
     row = positions if config.state_is_on_host else numbers
     pad = lambda leaf: jnp.pad(leaf, (0, len(numbers) - len(leaf)))
-    arrival = jax.tree.map(pad, self._data.arrival)
+    arrival = jax.tree.map(pad, self._round_data.arrival)
     is_out = self._is_out(numbers, arrival)
     return Client(numbers, size, weight, is_out, row, arrival)
 
@@ -448,7 +448,7 @@ class Cohort:
     """The same clients, with the locations of their examples and their keys."""
     if not 0 <= phase_number < MAX_PHASES:
       raise ValueError(f"phase={phase_number}: must be in [0, {MAX_PHASES})")
-    if self._data.versions is not None and self.phases:
+    if self._round_data.versions is not None and self.phases:
       raise ValueError(
         "schedule: clients that start from older versions have no second phase "
         "of a round; give a synchronous schedule, or another algorithm"
@@ -468,7 +468,7 @@ class Cohort:
     """The sum of the natural weights of all clients of the population."""
     if not self.config.by_examples:
       return float(self.config.num_clients)
-    return jnp.maximum(jnp.sum(self._data.sizes.astype(float)), 1)
+    return jnp.maximum(jnp.sum(self._round_data.sizes.astype(float)), 1)
 
   def _share(self, clients, counted, places):
     """The weights of the clients that count, as a part of the population's.
@@ -502,7 +502,7 @@ class Cohort:
     if self.config.client_dropout == 0 and not self.config.has_empty_places:
       index = jax.random.randint(key, (), 0, size, jnp.int32)
       return index, jnp.array(False)
-    is_out = self._is_out(self.clients, self._data.arrival)
+    is_out = self._is_out(self.clients, self._round_data.arrival)
     draws = jax.random.uniform(key, (size,), jnp.float32)
     return jnp.argmax(jnp.where(is_out, -1, draws)), jnp.all(is_out)
 
@@ -519,11 +519,11 @@ class Cohort:
         f"client={client} with others_work=True: one of the cohort is drawn, "
         "and the others work; give only one of the two arguments"
       )
-    if self._data.arrival is not None:
+    if self._round_data.arrival is not None:
       raise ValueError(
         f"client={client}: a schedule says who takes part; leave schedule out"
       )
-    if self._data.starts is not None or self.config.state_is_on_host:
+    if self._round_data.starts is not None or self.config.state_is_on_host:
       raise ValueError(
         f"client={client}: clients are read round by round here, so only those "
         "of the cohort are in memory; leave client out"
@@ -534,14 +534,14 @@ class Cohort:
 
     The state that it returns is None if the client keeps what it had.
     """
-    config, data = self.config, self._data
+    config, round_data = self.config, self._round_data
 
     def visit(client, state):
       received, start_round = phase.broadcast, self.round
-      if data.versions is not None:
-        received = trees.take(data.versions, client.arrival.slot)
+      if round_data.versions is not None:
+        received = trees.take(round_data.versions, client.arrival.slot)
         start_round = start_round - client.arrival.staleness
-      worker = Worker(config, start_round, client, data.examples, state)
+      worker = Worker(config, start_round, client, round_data.examples, state)
       output = client_output(one_client, worker, received)
       message = jax.tree.map(jnp.asarray, output.message)
       message, is_long = replies.limited(config, message, self._part_shapes)

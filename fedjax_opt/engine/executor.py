@@ -279,7 +279,7 @@ class Executor:
 
     Args:
       state: as `put` gave it; overwritten, but for the frozen leaves.
-      segment_and_cohorts: of these rounds, as `Feed.take` gave them.
+      segment_and_cohorts: of these rounds, as `Feed.next_segment` gave them.
       first: the first round.
       stop: rounds done then.
 

@@ -118,10 +118,10 @@ class Feed:
       done: number of rounds that were done before.
     """
     self._todo = itertools.pairwise(itertools.chain([done], stops))
-    self._next()
+    self._read_ahead()
 
   def shapes_of_segments(self) -> dict[str, Any]:
-    """The shapes of the segments that `take` returns."""
+    """The shapes of the segments that `next_segment` returns."""
     if not self._is_needed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
@@ -139,7 +139,7 @@ class Feed:
 
     return self._config.layout.shapes_of_shards(jax.tree.map(shape, segment))
 
-  def take(self) -> tuple[dict[str, Any], Cohorts | None]:
+  def next_segment(self) -> tuple[dict[str, Any], Cohorts | None]:
     """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if not needed.
 
     Returns:
@@ -148,10 +148,10 @@ class Feed:
     if not self._is_needed:
       return {}, None
     segment = self._coming.result()
-    self._next()
+    self._read_ahead()
     return segment
 
-  def _next(self):
+  def _read_ahead(self):
     segment = next(self._todo, None) if self._is_needed else None
     if segment is not None:
       self._coming = self._pool.submit(self.make_segment, *segment)
@@ -185,7 +185,7 @@ class Feed:
     sizes = np.broadcast_to(
       self._sizes, (len(self._seeds), self._sizes.shape[-1])
     )
-    return config.clock.rows(rounds, sizes, config.plan.num_steps)
+    return config.clock.arrivals(rounds, sizes, config.plan.num_steps)
 
   def _of_device(self, d, draws, computed):
     """The segment of the d-th device of the client axis."""

@@ -37,7 +37,7 @@ class InitialState:
 
   @functools.cached_property
   def shapes(self) -> RunState:
-    """The shapes of what `state` returns."""
+    """The shapes of what `make_state` returns."""
     models, hyperparameters = self._inputs()
     server, client_state = jax.eval_shape(self._states, models, hyperparameters)
     return RunState(server, client_state, self._frozen(models))
@@ -46,7 +46,7 @@ class InitialState:
     """The program that makes the state, given the initial models."""
     return jax.jit(self._states).lower(*self._inputs())
 
-  def state(self, on_host: bool) -> RunState:
+  def make_state(self, on_host: bool) -> RunState:
     """The state of all points, in buffers of its own.
 
     Args:
@@ -141,7 +141,7 @@ class InitialState:
       return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
     draw = lambda seed: model_of(self.params, seed)
     structure = jax.tree.structure(self.model)
-    return structure.unflatten(_depends(draw, np.uint32(0)))
+    return structure.unflatten(_which_depend(draw, np.uint32(0)))
 
   def _part(self, models, by_seed):
     """The leaves that depend on the seed, or the others; None elsewhere."""
@@ -156,7 +156,7 @@ def model_of(params: Any, seed: ArrayLike) -> Params:
   return params
 
 
-def _depends(function, argument):
+def _which_depend(function, argument):
   """[leaves] bool, which leaves that a function returns depend on its argument.
 
   As far as it shows from outside of compiled functions: all that one of them

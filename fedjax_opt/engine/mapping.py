@@ -56,7 +56,7 @@ class RoundData(NamedTuple):
 
 def visit_in_chunks(
   config: Config,
-  data: RoundData,
+  round_data: RoundData,
   visit: Callable[..., tuple[Any, Any, Any]],
   clients: Client,
   summarize: Callable[[Client, Any], tuple[Any, Any]],
@@ -65,7 +65,7 @@ def visit_in_chunks(
 
   Args:
     config: static options.
-    data: of the round.
+    round_data: of the round.
     visit: `(client, state) -> (message, state, record)`, the work of a client.
     clients: leaves [C', ...], whole chunks.
     summarize: `(clients, visited) -> (sums, stacked)`, of a chunk: `sums` are
@@ -76,7 +76,7 @@ def visit_in_chunks(
   """
 
   def one_chunk(clients):
-    return summarize(clients, _visit_chunk(config, data, visit, clients))
+    return summarize(clients, _visit_chunk(config, round_data, visit, clients))
 
   chunk = config.client_chunk
   if chunk == len(clients.number):
@@ -130,40 +130,46 @@ def _compensated_sum(total, correction, sums):
   return new_total, jax.tree.map(excess, new_total, total, corrected)
 
 
-def _visit_chunk(config, data, visit, clients):
+def _visit_chunk(config, round_data, visit, clients):
   """Maps `visit` over a chunk of clients, leaves [chunk, ...]."""
   if config.client_chunk > 1:
-    return jax.vmap(visit)(*_with_batches_and_states(config, data, clients))
+    return jax.vmap(visit)(
+      *_with_batches_and_states(config, round_data, clients)
+    )
   # One client needs no batch axis, which would slow its products down.
-  visited = visit_one(config, data, visit, clients)
+  visited = visit_one(config, round_data, visit, clients)
   return jax.tree.map(lambda leaf: leaf[None], visited)
 
 
 def visit_one(
   config: Config,
-  data: RoundData,
+  round_data: RoundData,
   visit: Callable[..., tuple[Any, Any, Any]],
   clients: Client,
 ) -> tuple[Any, Any, Any]:
   """What `visit` returns for the first of the clients."""
   first = trees.take(clients, slice(1))
-  return visit(*trees.take(_with_batches_and_states(config, data, first), 0))
+  return visit(
+    *trees.take(_with_batches_and_states(config, round_data, first), 0)
+  )
 
 
-def _with_batches_and_states(config, data, clients):
+def _with_batches_and_states(config, round_data, clients):
   """The clients with their batches, and what they keep."""
   if clients.batches is None:
-    clients = with_batches(config, data, clients)
+    clients = with_batches(config, round_data, clients)
   gather = lambda leaf: leaf.at[clients.state_row].get(mode="clip")
-  return clients, jax.tree.map(gather, data.client_state)
+  return clients, jax.tree.map(gather, round_data.client_state)
 
 
-def with_batches(config: Config, data: RoundData, clients: Client) -> Client:
+def with_batches(
+  config: Config, round_data: RoundData, clients: Client
+) -> Client:
   """The clients with the batches of their local steps."""
-  if data.indices is None:
+  if round_data.indices is None:
     rows = clients.location[:, None] + jnp.arange(config.max_size)
   else:
-    rows = lists.rows_of(data.indices, data.sizes, clients.location)
+    rows = lists.rows_of(round_data.indices, round_data.sizes, clients.location)
   batches, batch_sizes, num_steps = draw_batches(
     config.plan, clients.key, rows, clients.size
   )

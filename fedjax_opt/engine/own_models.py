@@ -79,7 +79,7 @@ def hold_out(data: ClientData, seed: int) -> Parts:
     return Parts.of(data, seed, *(("fraction", share) for share in shares))
 
 
-def names(
+def metric_names(
   per_example: PerExampleFn,
   params: Params | Callable[[jax.Array], Params],
   data: ClientData,
@@ -168,13 +168,13 @@ class OwnModels:
     def one_client(worker, received):
       model = client_evaluation.own_model(algorithm, server, worker, received)
       return {
-        name: client_evaluation.means(
+        name: client_evaluation.client_means(
           self._per_example, model, clients, worker.client
         )
         for name, clients in held_out.items()
       }
 
-    metrics = client_evaluation.each_client(
+    metrics = client_evaluation.over_clients(
       one_client, self._config, models, seed, round, clients_of(train)
     )
     return {

@@ -63,7 +63,9 @@ def run_rounds(
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
     server, client_state = state
-    round_data = _round_data(data, segment, round - first_round, client_state)
+    round_data = _data_of_round(
+      data, segment, round - first_round, client_state
+    )
     keys = {"key": key, "secret_key": secret_key}
     server = frozen.join(server, frozen_leaves)
     (server, client_state), *outputs = _one_round(
@@ -117,12 +119,12 @@ def _drawn_ahead(config, key, data, first_round):
     return {}
 
   def of_round(round):
-    return Cohort(config, key, round, _round_data(data, {}, 0, None)).draws()
+    return Cohort(config, key, round, _data_of_round(data, {}, 0, None)).draws()
 
   return jax.vmap(of_round)(first_round + jnp.arange(config.segment_rounds))
 
 
-def _round_data(data, segment, i, client_state):
+def _data_of_round(data, segment, i, client_state):
   """The data of the i-th round of a segment."""
   columns = {
     name: leaf if name == "examples" else trees.take(leaf, i)
@@ -148,7 +150,7 @@ def _one_round(config, algorithm, server, keys, round, round_data):
     server = versions.store_version(algorithm, server, round_data.write_slot)
     round_data = round_data._replace(versions=server.versions)
   cohort = Cohort(
-    config, round=round, data=round_data, part_shapes=part_shapes, **keys
+    config, round=round, round_data=round_data, part_shapes=part_shapes, **keys
   )
   output = contract.call_function("round", algorithm, server, cohort)
   new, replies = _state_and_replies(output, cohort.phases)

@@ -76,7 +76,7 @@ class Runner:
       with self._timed_compilation():
         self.executor.trace(self._shapes)
       if not is_resumed:
-        first = self.initial_state.state(self._config.starts_on_host)
+        first = self.initial_state.make_state(self._config.starts_on_host)
         self._state = self.executor.put(first)
       self._feed.start(filter(None, self._stops()), self._tally.done)
       self._compile()
@@ -187,7 +187,7 @@ class Runner:
       return
     start = time.perf_counter()
     state, counts, traces = self.executor.advance(
-      self._state, self._feed.take(), tally.done, stop
+      self._state, self._feed.next_segment(), tally.done, stop
     )
     self._state = state
     tally.run_seconds += time.perf_counter() - start

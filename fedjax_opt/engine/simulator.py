@@ -25,7 +25,7 @@ from fedjax_opt.engine import (
   inputs,
   versions,
 )
-from fedjax_opt.engine.clock import Clock, check_is_schedule, of_seeds
+from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   PLAINLY,
@@ -158,9 +158,9 @@ class Simulator:
       TypeError: if `params` are not floating-point arrays.
     """
     seeds = self._seeds_of(seed)
-    config, start = self._start(params, seeds)
-    self._executor_with(config, seeds).trace(start.shapes)
-    arrays = start.state(config.starts_on_host)
+    config, initial_state = self._resolve(params, seeds)
+    self._executor_with(config, seeds).trace(initial_state.shapes)
+    arrays = initial_state.make_state(config.starts_on_host)
     return SimulationState(0, tuple(seeds), *arrays, config)
 
   def run(
@@ -190,7 +190,7 @@ class Simulator:
       stop_of = lambda first: min(first + feed.max_rounds, end)
       feed.start(map(stop_of, firsts), state.round)
       for first in firsts:
-        segment, stop = feed.take(), stop_of(first)
+        segment, stop = feed.next_segment(), stop_of(first)
         arrays, _, _ = executor.advance(arrays, segment, first, stop)
     metrics = executor.active_settings.expand(executor.evaluate(arrays))
     if not self._is_grid:
@@ -233,7 +233,7 @@ class Simulator:
       ValueError: as `init` does.
       TypeError: as `init` does.
     """
-    self._start(params, self._seeds or (0,))
+    self._resolve(params, self._seeds or (0,))
 
   def timetables(self, params: Params) -> dict[int, Timetable]:
     """The timetable of each seed, with the option `schedule`.
@@ -251,7 +251,7 @@ class Simulator:
     if self._options.get("schedule") is None:
       raise ValueError("schedule: must be given; there is no timetable")
     seeds = self._seeds or (0,)
-    self._start(params, seeds)
+    self._resolve(params, seeds)
     tables = self._clock.tables
     tables = tables * (len(seeds) if len(tables) == 1 else 1)
     return dict(zip(seeds, tables, strict=True))
@@ -288,7 +288,7 @@ class Simulator:
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
-    executor, start = self._prepare(params, seeds)
+    executor, initial_state = self._prepare(params, seeds)
     if callable(self._options.get("schedule")):
       rounds = min(rounds, self._clock.steps)
     _check_rounds(rounds, self._clock)
@@ -297,7 +297,9 @@ class Simulator:
         on_evaluation = stack.enter_context(
           with_progress(rounds, on_evaluation)
         )
-      return Runner(executor, start, rounds, on_evaluation, checkpoints).run()
+      return Runner(
+        executor, initial_state, rounds, on_evaluation, checkpoints
+      ).run()
 
   def metric_names(self, params: Params) -> list[str]:
     """What would be measured; nothing is compiled.
@@ -319,8 +321,8 @@ class Simulator:
 
   def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
-    executor, start = self._prepare(params, self._seeds or (0,))
-    return executor.trace(start.shapes)
+    executor, initial_state = self._prepare(params, self._seeds or (0,))
+    return executor.trace(initial_state.shapes)
 
   def _seeds_of(self, seed: int | None) -> Sequence[int]:
     """The seeds of a grid, or the one of a single run.
@@ -342,10 +344,10 @@ class Simulator:
     """
     device = target.host() or jax.local_devices()[0]
     with target.use([device]):
-      config, start = self._start(params, seeds, **PLAINLY)
-      traced = self._new_executor(config, seeds).trace(start.shapes)
+      config, initial_state = self._resolve(params, seeds, **PLAINLY)
+      traced = self._new_executor(config, seeds).trace(initial_state.shapes)
       programs = {
-        "start": start.lowered(),
+        "start": initial_state.lowered(),
         "cohorts": lower_draws(config, seeds, self._data.sizes),
         **{name: program.lower() for name, program in traced.items()},
       }
@@ -400,7 +402,7 @@ class Simulator:
       _check_is_public(algorithm)
       return client_work.works(config, algorithm, model, self._data, seeds)
 
-    self._clock = self._clock_of(of_seeds(schedule, seeds, works))
+    self._clock = self._clock_of(timetables_of(schedule, seeds, works))
     self._clock_is_for = key
     # It has the places of a step.
     self._own_config = self._config(None, **PLAINLY)
@@ -417,11 +419,11 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """What runs, and how it begins: `_start` with an executor first."""
-    config, start = self._start(params, seeds)
-    return self._executor_with(config, seeds), start
+    """What runs, and how it begins: `_resolve` with an executor first."""
+    config, initial_state = self._resolve(params, seeds)
+    return self._executor_with(config, seeds), initial_state
 
-  def _start(self, params, seeds, **changes):
+  def _resolve(self, params, seeds, **changes):
     """The options of a run, some of them changed, and how it begins."""
     for seed in seeds:
       inputs.SEED.check("seed", seed)
@@ -438,16 +440,16 @@ class Simulator:
         "sent, and the server would get less of it; must be 'reject', or "
         "another algorithm, such as fed_avg"
       )
-    start = InitialState(points, params, model, config.num_clients)
+    initial_state = InitialState(points, params, model, config.num_clients)
     config = client_state.resolve_client_memory(
-      config, algorithm, start.shapes.client_state
+      config, algorithm, initial_state.shapes.client_state
     )
     if self._clock is not None:
-      self._check_clock(algorithm, start.shapes.server, config.layout)
+      self._check_clock(algorithm, initial_state.shapes.server, config.layout)
     config = dataclasses.replace(
       config, has_secret_noise=algorithm.has_secret_noise
     )
-    return config, start
+    return config, initial_state
 
   def _check_clock(self, algorithm, server, layout):
     """Checks that an algorithm can be on a schedule, its versions in memory."""

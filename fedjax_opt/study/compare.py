@@ -209,7 +209,7 @@ def _run_all(
       if progress:
         parts = label, words.condition_label(condition)
         progress_bar.set_postfix_str(", ".join(filter(None, parts)))
-      cells.append(runs.cell(label, method, condition))
+      cells.append(runs.run_cell(label, method, condition))
       if progress:
         progress_bar.update()
   return cells

@@ -124,11 +124,11 @@ class StudyRuns(NamedTuple):
         if self.own_models:
           data = _of_seed(arguments["data"], self.report_seeds[0])
           args = self.own_models, self.params, data, _parts(is_report)
-          names = [*names, *own_models.names(*args)]
+          names = [*names, *own_models.metric_names(*args)]
         if metric:
           _check_measured(name, measured, names)
 
-  def cell(
+  def run_cell(
     self, label: str, method: Method, condition: Mapping[str, Any]
   ) -> Cell:
     """Tunes one method under one condition, and runs its best setting."""

@@ -128,7 +128,7 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
   messages.check_sends("fault", algorithm)
 
   def round(state, cohort):
-    like = contract.shapes_of_parts(algorithm, state)
+    part_shapes = contract.shapes_of_parts(algorithm, state)
     num_clients = cohort.config.num_clients
     # A client is faulty if it comes early in a random order of all.
     rank = np.argsort(_order(fault.seed, num_clients))
@@ -138,8 +138,8 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
       output = run(worker)
       is_faulty = jnp.asarray(rank)[worker.client] < count
       key = jax.random.fold_in(worker.key, _FAULT)
-      parts = contract.split_message("fault", output.message, like)
-      for i, shapes in enumerate(like):
+      parts = contract.split_message("fault", output.message, part_shapes)
+      for i, shapes in enumerate(part_shapes):
         if shapes is None:
           continue
         corrupted = fault.corrupt(parts[i], jax.random.fold_in(key, i))

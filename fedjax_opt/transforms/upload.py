@@ -109,11 +109,13 @@ def with_upload(
 
   def init_client(params):
     init_inner = algorithm.init_client
-    like = running_statistics.weights(list(algorithm.sends(params)))
-    return Kept(init_inner and init_inner(params), _starts(rule, like, like))
+    part_shapes = running_statistics.weights(list(algorithm.sends(params)))
+    return Kept(
+      init_inner and init_inner(params), _starts(rule, part_shapes, part_shapes)
+    )
 
   def round(state, cohort):
-    like = contract.shapes_of_parts(algorithm, state)
+    part_shapes = contract.shapes_of_parts(algorithm, state)
 
     def rewrite(worker, run):
       client_state = worker.state if keeps else None
@@ -124,16 +126,18 @@ def with_upload(
           "(ClientOutput.bytes_up), which a transform would change; leave "
           "upload out"
         )
-      parts = contract.split_message("upload", output.message, like)
-      states = client_state.upload if keeps else _starts(rule, parts, like)
-      sent, states = _transformed(rule, parts, like, states, worker.key)
+      parts = contract.split_message("upload", output.message, part_shapes)
+      states = (
+        client_state.upload if keeps else _starts(rule, parts, part_shapes)
+      )
+      sent, states = _transformed(rule, parts, part_shapes, states, worker.key)
       new = output.state
       if keeps:
         new = Kept(client_state.own if new is None else new, states)
       return output._replace(
         message=contract.join_message(sent, output.message),
         state=new,
-        bytes_up=_num_bytes(upload, parts, like)
+        bytes_up=_num_bytes(upload, parts, part_shapes)
         + running_statistics.num_bytes(output.message),
       )
 
@@ -171,20 +175,20 @@ def _has_state(rule: optax.GradientTransformation) -> bool:
   return bool(jax.tree.leaves(state))
 
 
-def _starts(rule, parts, like) -> tuple[Any, ...]:
+def _starts(rule, parts, part_shapes) -> tuple[Any, ...]:
   """The state of the rule for each part before its first difference."""
   return tuple(
     () if shapes is None else optimizers.init("upload", rule, part)
-    for part, shapes in zip(parts, like, strict=True)
+    for part, shapes in zip(parts, part_shapes, strict=True)
   )
 
 
-def _transformed(rule, parts, like, states, key):
+def _transformed(rule, parts, part_shapes, states, key):
   """What is sent of each part, and the states of the rule."""
   key = jax.random.fold_in(key, _UPLOAD)
   sent, new_states = [], []
   for i, (part, shapes, state) in enumerate(
-    zip(parts, like, states, strict=True)
+    zip(parts, part_shapes, states, strict=True)
   ):
     if shapes is not None:
       is_finite = norms.all_finite(part)
@@ -202,11 +206,11 @@ def _transformed(rule, parts, like, states, key):
   return sent, tuple(new_states)
 
 
-def _num_bytes(upload: Upload, parts: list[Any], like: list[Any]) -> int:
+def _num_bytes(upload: Upload, parts: list[Any], part_shapes: list[Any]) -> int:
   """The bytes of a message as sent, without running statistics."""
   return sum(
     (trees.num_bytes if shapes is None else upload.num_bytes)(part)
-    for part, shapes in zip(parts, like, strict=True)
+    for part, shapes in zip(parts, part_shapes, strict=True)
   )
 
 
