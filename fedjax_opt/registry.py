@@ -61,13 +61,13 @@ class Hyperparameter(NamedTuple):
       return self.accepts
     if isinstance(self.default, bool):
       return fields.SWITCH
-    kind = int if isinstance(self.default, int) else float
-    return fields.number(self.accepts, kind=kind)
+    value_type = int if isinstance(self.default, int) else float
+    return fields.number(self.accepts, value_type=value_type)
 
   @property
   def is_tunable(self) -> bool:
     """Whether a grid can have several values of it."""
-    return self.field.kind is float
+    return self.field.value_type is float
 
   def check(self, name: str, value: Any) -> None:
     """Checks a value of the command line.
@@ -155,7 +155,7 @@ def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
     name
     for name in getattr(function, "checked_fields", ())
     if parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
-    and function.checked_fields[name].kind is not str
+    and function.checked_fields[name].value_type is not str
     and name not in keywords
   ]
   flags = {
@@ -323,7 +323,7 @@ class AlgorithmChoice(Choice):
         field = own_fields.get(name)
         if default is not inspect.Parameter.empty:
           rates[flag]["default"] = default
-        if field is not None and field.kind is float:
+        if field is not None and field.value_type is float:
           rates[flag]["accepts"] = field
     return rates
 

@@ -158,7 +158,7 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
   choice = AlgorithmChoice(factory)
   assert choice.help == "steps of fed_avg that are fast (Nobody, 1999)"
   assert [
-    (p.name, p.default, p.help, p.field.interval, p.field.kind, p.flag)
+    (p.name, p.default, p.help, p.field.interval, p.field.value_type, p.flag)
     for p in choice.hyperparameters
   ] == [
     ("mu", 0.1, "how strong it is", "[0, 2)", float, None),

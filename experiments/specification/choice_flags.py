@@ -154,7 +154,7 @@ class ChoiceFlag:
     """The type of the flag of a hyperparameter; list if it makes a grid."""
     if self.has_lists and parameter.is_tunable:
       return list
-    return parameter.field.kind
+    return parameter.field.value_type
 
   def choose(
     self,
@@ -328,7 +328,7 @@ def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
     ValueError: naming the item that is not a number, not allowed or repeated.
   """
   noun, example = "numbers", "0.01,0.1"
-  if field.kind is int:
+  if field.value_type is int:
     noun, example = "whole numbers", "0,1,2"
   items, values = str(text).split(","), []
   if len(items) > MAX_ITEMS:
@@ -337,13 +337,13 @@ def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
     )
   for item in items:
     try:
-      value = field.kind(item)
+      value = field.value_type(item)
     except ValueError:
       raise ValueError(
         f"{flag}={text}: {item!r} is not a number; must be {noun} between "
         f"commas, such as {example}"
       ) from None
-    if field.kind is float:
+    if field.value_type is float:
       # Python reads 1e-400 as 0.
       exact = value or decimal.Decimal(item.strip())
       check_fits_float(flag, exact)

@@ -57,7 +57,7 @@ class Field:
       accepted.
     optional: whether None is accepted too.
     interval: of the numbers accepted.
-    kind: type of the values on a command line, where all but numbers and
+    value_type: type of the values on a command line, where all but numbers and
       switches is text.
     choices: the words accepted; () if others are.
   """
@@ -65,7 +65,7 @@ class Field:
   accepts: Callable[..., None]
   optional: bool = False
   interval: str = "(-inf, inf)"
-  kind: type = str
+  value_type: type = str
   choices: tuple[str, ...] = ()
 
   def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class Number(Field):
   """
 
   accepts: Callable[..., None] = check_in_interval
-  kind: type = float
+  value_type: type = float
   words: str = ""
 
   def check(self, name: str, value: Any) -> None:
@@ -101,23 +101,23 @@ class Number(Field):
       self.accepts(name, value, self.interval, wanted, self.words)
 
 
-def number(interval: str, words: str = "", kind: type = float) -> Number:
+def number(interval: str, words: str = "", value_type: type = float) -> Number:
   """A plain number, not an array, because it shapes the program.
 
   Args:
     interval: of the numbers accepted.
     words: the interval in words.
-    kind: int for whole numbers, of 32 bits.
+    value_type: int for whole numbers, of 32 bits.
   """
 
   def accepts(name, value, *how):
-    if kind is int:
+    if value_type is int:
       check_at_least(name, value, -MAX_INT32)
     if not is_real(value):
       raise TypeError(f"{name}={brief(value)}: must be a number")
     check_in_interval(name, value, *how)
 
-  return Number(accepts, interval=interval, kind=kind, words=words)
+  return Number(accepts, interval=interval, value_type=value_type, words=words)
 
 
 def integer(
@@ -142,7 +142,7 @@ def integer(
     check_at_least(name, value, least, most)
 
   end = f"{most}]" if most not in (None, MAX_INT32) else "inf)"
-  return Field(accepts, interval=f"[{least}, {end}", kind=int)
+  return Field(accepts, interval=f"[{least}, {end}", value_type=int)
 
 
 def choice(*accepted: str) -> Field:
@@ -151,14 +151,14 @@ def choice(*accepted: str) -> Field:
   return Field(accepts, choices=accepted)
 
 
-def array(axes: str, **kind: Any) -> Field:
+def array(axes: str, **options: Any) -> Field:
   """An array of real numbers, or (lists of) numbers, see `check_array`.
 
   Args:
     axes: its shape, such as "[M, C]".
-    **kind: `of_integers` and `interval`.
+    **options: `of_integers` and `interval`.
   """
-  return Field(functools.partial(check_array, axes=axes, **kind))
+  return Field(functools.partial(check_array, axes=axes, **options))
 
 
 def function(takes: str) -> Field:
@@ -174,7 +174,7 @@ def rate(may_drop: bool = True, hint: str = "") -> Field:
     hint: end of the message, which says where an optimizer can be given.
   """
   accepts = functools.partial(rules.check_rate, may_drop=may_drop, hint=hint)
-  return Field(accepts, interval="[0, inf)", kind=float)
+  return Field(accepts, interval="[0, inf)", value_type=float)
 
 
 ANYTHING = Field(lambda name, value: None)
@@ -259,7 +259,7 @@ def instance_of(
   return Field(accepts)
 
 
-SWITCH = Field(check_switch, kind=bool)
+SWITCH = Field(check_switch, value_type=bool)
 SEED_OF_RUN = integer(most=(1 << 32) - 1)
 NAMES = Field(check_strings)
 NAME = Field(check_word)

@@ -143,7 +143,7 @@ def make(name):
   options = {
     field.name: 0.5 if field.default is None else field.default
     for field in choice.hyperparameters
-    if field.field.kind is not str
+    if field.field.value_type is not str
     and field.name not in ("large_batch", "hessian_difference")
   }
   options |= {
