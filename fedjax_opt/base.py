@@ -44,7 +44,7 @@ ClientRule = Annotated[
 
 # Which numbers a seed draws. One more whenever the same options and seed would
 # give other cohorts, batches or clients; runs made with another one are not
-# resumed. In a record that does not say it is 1.
+# resumed. A record without this number has 1.
 #   2: samplers draw few of more than 4,096 clients without shuffling all of
 #      them (uniform, cyclic, poisson), as `random_k` does of entries; cyclic
 #      draws other cohorts of few clients too.
@@ -78,7 +78,7 @@ def _params_of(state: State) -> Params:
   return state.params
 
 
-# Of an algorithm.
+# The functions of an algorithm: what each takes and returns.
 FUNCTIONS = {
   "init": "(params) -> state",
   "round": "(state, cohort) -> (state, reply)",

@@ -97,7 +97,7 @@ def _proximal_gradient(
   psi: Regularizer,
   learning_rate: ArrayLike,
 ) -> Algorithm:
-  """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
+  """A round is one `mirror_step`; `gradient` is `(params, cohort) -> Reply`."""
   rule = mirror_step(learning_rate, psi)
 
   def round(state, cohort):

@@ -79,7 +79,8 @@ def fed_mid(
     dual = h.grad_h(params)  # Refuses a start where h has no gradient.
     if psi.is_finite:
       return ModelState(params)
-    point = h.grad_h_plus_psi_conjugate(dual, 0.0, psi)  # Projects.
+    # A projection onto the constraint.
+    point = h.grad_h_plus_psi_conjugate(dual, 0.0, psi)
     return ModelState(optax.tree.cast_like(point, params))
 
   def round(state, cohort):

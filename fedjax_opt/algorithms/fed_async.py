@@ -16,7 +16,7 @@ from fedjax_opt.base import Algorithm, ClientRule, LossFn
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Fraction, NonNegative
 
-# How old models count -> the numbers of it, with their defaults.
+# Name of the function s -> its hyperparameters, with their defaults.
 STALENESS: dict[str, dict[str, float]] = {
   "constant": {},
   "polynomial": {"staleness_power": 0.5},

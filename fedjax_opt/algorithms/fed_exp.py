@@ -70,7 +70,7 @@ def fed_exp(
       local_params = worker.descend(loss_fn, client, params)
       delta = optax.tree.sub(local_params, params)
       length = norms.norm(running_statistics.weights(delta))
-      if cohort.clip_norm is not None:  # As of the difference that is sent.
+      if cohort.clip_norm is not None:  # The norm of what is sent.
         length = jnp.minimum(length, cohort.clip_norm)
       return delta, jnp.square(length)
 

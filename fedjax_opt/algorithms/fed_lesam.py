@@ -87,7 +87,7 @@ def fed_lesam(
         ahead = _by_leaves(optax.tree.scale(-1, step), rho)
       else:
         ahead = perturbation(optax.tree.sub(worker.state, received), rho)
-      # At x + e from the start: no step has to go there and back.
+      # Steps start, and stay, at x + e: none has to go there and back.
       start = optax.tree.cast_like(optax.tree.add(received, ahead), received)
       rule = _behind(optimizers.rule_at(client, worker.round), ahead)
       delta = optax.tree.sub(worker.descend(loss_fn, rule, start), start)
@@ -108,7 +108,7 @@ def fed_lesam(
 
 
 def _behind(rule, ahead):
-  """A rule that is told x by steps which are at x + e."""
+  """A rule that is given x where the steps have x + e."""
   rule = optax.with_extra_args_support(rule)
   back = lambda point: optax.tree.cast_like(optax.tree.sub(point, ahead), point)
 
@@ -130,7 +130,7 @@ def _behind(rule, ahead):
 
 
 def _by_leaves(direction, rho):
-  """Of the length rho by the sum of the norms of leaves."""
+  """rho times the direction, divided by the sum of the norms of its leaves."""
   weights = running_statistics.weights(direction)
   norm = jnp.sum(jnp.array([norms.norm(x) for x in jax.tree.leaves(weights)]))
   scale = rho / jnp.where(norm > 0, norm, 1)

@@ -90,7 +90,7 @@ def fed_nova(
 
 
 def _scaled(factor, delta):
-  """A difference of other weights; running statistics stay as they are."""
+  """A multiple of a difference; running statistics stay as they are."""
   return running_statistics.map_weights(
     lambda x: (factor * x).astype(x.dtype), delta
   )

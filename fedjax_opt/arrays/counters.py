@@ -43,7 +43,7 @@ def total(counters: jax.Array) -> jax.Array:
 def totals(**columns: jax.Array) -> dict[str, jax.Array]:
   """{name: [8]}, the sums of [n] whole numbers, not negative; n below 2^24.
 
-  All at once: a compiled program has a kernel less for each.
+  All are summed at once: the compiled program has a kernel less for each.
   """
   sums = total(counter(jnp.stack(list(columns.values()), axis=1)))
   return {name: sums[i] for i, name in enumerate(columns)}

@@ -15,7 +15,7 @@ from fedjax_opt.checks.fields import Params, State
 
 
 class Frozen(NamedTuple):
-  """A part of a server's state.
+  """A part of a server's state that no round changes.
 
   Attributes:
     params: the initial model, None at all leaves that rounds change. The model

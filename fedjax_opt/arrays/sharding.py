@@ -229,7 +229,7 @@ class Layout:
     return jax.tree.map_with_path(put, tree)
 
   def _sharding(self, spec, path, leaf):
-    """Of a leaf, given its `PartitionSpec` or a function to it."""
+    """The sharding of a leaf, given its spec or a function to it."""
     if self.mesh is None:
       return SingleDeviceSharding(target.devices()[0])
     spec = spec if isinstance(spec, PartitionSpec) else spec(path, leaf)

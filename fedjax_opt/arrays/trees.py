@@ -34,7 +34,7 @@ def take(tree: Any, rows: Any) -> Any:
 def cast_like(new: Any, old: Any) -> Any:
   """A tree whose floating-point leaves have the types of another's.
 
-  As it is if the trees differ in structure.
+  The tree as it is, if the two differ in structure.
   """
 
   def cast(new, old):

@@ -44,7 +44,7 @@ class ActiveSettings:
     self.points, self._config = points, config
     self.active = self.present = np.arange(points.num_settings)
     self._devices = config.layout.grid_devices
-    # What rounds change, of all settings when some were dropped, on the host.
+    # What rounds change, of all settings, from when some were dropped.
     self._state_before_drop: dict[str, Any] | None = None
 
   @property
@@ -155,7 +155,7 @@ class ActiveSettings:
     if self._devices > 1 or not self.points.have_axes:
       return state  # No setting was dropped, see `drop`.
     self.active, self.present = record["grid/active"], record["grid/present"]
-    # The run may have been one where they stay present.
+    # Diverged settings may have stayed present in the run that saved this.
     if self._config.vmaps_points:
       self.present = self.active
     if len(self.present) < self.points.num_settings:
@@ -163,7 +163,7 @@ class ActiveSettings:
     return _of_settings(state, self.present)
 
   def state_of_all(self, state: RunState) -> RunState:
-    """The state of all settings; of a dropped one that when it was dropped."""
+    """The state of all settings; dropped ones have their last state."""
     if self._state_before_drop is None:
       return state
 

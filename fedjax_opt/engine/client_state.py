@@ -39,7 +39,7 @@ class Cohorts(NamedTuple):
 
 
 def put(config: Config, states: Any) -> Any:
-  """Those of all clients, on the devices or the host."""
+  """Puts the states of all clients on the devices, or on the host."""
   if config.state_is_on_host:
     return jax.tree.map(_writable, states)
   return config.layout.put_state(states, axes=1)

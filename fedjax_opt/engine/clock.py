@@ -122,7 +122,7 @@ class Clock:
     """Whether a step uses fewer messages than it has places."""
     is_short = any(len(table.time) < self.steps for table in self.tables)
     is_taken = all(table.taken.all() for table in self.tables)
-    # Of a client's part no local step may be whole.
+    # The part that a client does may be less than one local step.
     return is_short or self.is_partial or not is_taken
 
   @functools.cached_property

@@ -492,7 +492,7 @@ class Cohort:
     """[C] bool, which clients drop out; the same in all phases of a round."""
     if self.config.client_dropout == 0:
       return jnp.zeros(len(numbers), bool)
-    rate = jnp.float32(self.config.client_dropout)  # So are the draws.
+    rate = jnp.float32(self.config.client_dropout)  # In the type of the draws.
     keys = self._client_keys(_DROPOUT_STREAM, numbers, arrival)
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
@@ -508,7 +508,8 @@ class Cohort:
 
   def _check_client(self, client, others_work):
     """Checks that `pick` can take this client."""
-    if not isinstance(client, jax.core.Tracer):  # Of which nothing is known.
+    # The value of a tracer is not known.
+    if not isinstance(client, jax.core.Tracer):
       check_integer("client", client)
       if not 0 <= client < self.config.num_clients:
         raise ValueError(

@@ -166,7 +166,8 @@ class Executor:
   ) -> dict[str, jax.stages.Compiled]:
     """Compiles what was traced, in chunks that fit into memory.
 
-    They are of settings, and then of clients; `config` has them.
+    Fewer settings are computed at a time until they fit, then fewer clients;
+    `config` says how many.
 
     Args:
       names: of the programs that are needed.

@@ -150,7 +150,6 @@ def params_program(
     params = contract.evaluated_params(make(**hyperparameters), server)
     return trees.without(params, frozen.model_leaves(server))
 
-  # Of a single run it does not depend on the settings.
   return over_points(config, one_point)
 
 

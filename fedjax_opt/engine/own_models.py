@@ -21,7 +21,7 @@ from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.result import Report
 from fedjax_opt.transforms.upload import own_part
 
-# Of each client's examples; the second is of what the first leaves.
+# Parts of each client's examples; the second, of those that the first leaves.
 TEST_FRACTION, VALIDATION_FRACTION = 0.2, 0.1
 
 
@@ -134,7 +134,7 @@ class OwnModels:
       np.array([seeds.index(point["seed"]) for point in points], np.int32),
     )
     lists = lambda clients: (clients.indices, clients.sizes)
-    is_same = np.ndim(data.sizes) == 1  # Of all seeds.
+    is_same = np.ndim(data.sizes) == 1  # One for all seeds.
     self._pick = (lambda tree, i: tree) if is_same else trees.take
     self._data = jax.device_put(
       (data.examples, lists(data), {n: lists(p) for n, p in held_out.items()})

@@ -25,7 +25,7 @@ class ClientRecord(NamedTuple):
 
   weight: jax.Array | None  # [] float, if it returned one
   is_valid: jax.Array  # [] bool, whether it is finite and not rejected
-  is_clipped: jax.Array | None  # [] bool; None if none can be
+  is_clipped: jax.Array | None  # [] bool; None if none can be clipped
   bytes_up: jax.Array  # [8] counter
   gradient_evaluations: jax.Array  # [8] counter, in examples
   num_steps: jax.Array  # [] int32, local steps
@@ -274,7 +274,7 @@ def _without_costs(config, clients, visited, share, phase):
 
 
 def _of_present(recorded, is_absent):
-  """{name: [C, ...]}, NaN in empty places: their padding has numbers, too."""
+  """{name: [C, ...]}, with NaN in place of what empty places computed."""
 
   def blank(leaf):
     mask = is_absent.reshape(-1, *[1] * (leaf.ndim - 1))

@@ -54,9 +54,9 @@ class RunState(NamedTuple):
   Attributes:
     server: the algorithm's state, without its frozen leaves.
     client_state: what every client keeps, leaves [M, ...]; None if nothing.
-    frozen: the frozen leaves, see `frozen.leaves_of`: those that depend on the
-      seed, [seeds, ...], and the others, of which there is one copy. All are
-      others in a single run.
+    frozen: the frozen leaves, see `frozen.leaves_of`, as a pair: those that
+      depend on the seed, [seeds, ...], and one copy of those that do not. In a
+      single run the second has all of them.
   """
 
   server: State

@@ -97,7 +97,7 @@ class Runner:
           self._advance(stop)
           if self._is_scheduled(stop) or stop == self.rounds:
             self._evaluate()
-          # After the last round only what a longer run would drop too.
+          # After the last round, only where a longer run would drop them too.
           if stop < self.rounds or self._is_scheduled(stop):
             self._drop()
           if self._is_over(stop):

@@ -182,7 +182,7 @@ class Simulator:
     check_at_least("state.round + rounds", end, 0)
     _check_rounds(end, state.config.clock)
     executor.compile()
-    # What rounds overwrite.
+    # Rounds overwrite these.
     server, kept = copies((state.server, state.client_state))
     arrays = executor.put(RunState(server, kept, state.frozen))
     with executor.open_feed() as feed:
@@ -363,7 +363,7 @@ class Simulator:
     return identity.of_run(self._options, programs, extras)
 
   def _executor_of_state(self, state):
-    """What runs a state, if it is one of this simulator."""
+    """The executor of a state, which must be one of this simulator."""
     inputs.check_state_belongs(
       state, SimulationState, self._own_config, self._seeds
     )
@@ -377,7 +377,7 @@ class Simulator:
     return executor
 
   def _clock_of(self, tables):
-    """What rounds are given of some timetables."""
+    """The clock of some timetables, checked for the algorithm."""
     clock = Clock(tuple(tables), np.shape(self._data.sizes)[-1])
     if clock.is_stale:  # Algorithms that cannot be on it are refused.
       versions.with_versions(self._make(**self._first_point()), 1)
@@ -404,7 +404,7 @@ class Simulator:
 
     self._clock = self._clock_of(timetables_of(schedule, seeds, works))
     self._clock_is_for = key
-    # It has the places of a step.
+    # Its cohort size is the number of places of a step.
     self._own_config = self._config(None, **PLAINLY)
 
   def _config(self, params, **changes):
@@ -419,12 +419,12 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """What runs, and how it begins: `_resolve` with an executor first."""
+    """The executor of a run, and its initial state."""
     config, initial_state = self._resolve(params, seeds)
     return self._executor_with(config, seeds), initial_state
 
   def _resolve(self, params, seeds, **changes):
-    """The options of a run, some of them changed, and how it begins."""
+    """The options of a run, some of them changed, and its initial state."""
     for seed in seeds:
       inputs.SEED.check("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
@@ -475,7 +475,7 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_with(self, config, seeds):
-    """What runs these options on the present devices; made anew for others.
+    """The executor of these options on the present devices; anew for others.
 
     It is made anew too if a run before has dropped settings of the grid.
     """
@@ -492,7 +492,7 @@ class Simulator:
 
 
 def _arrays_of(state: SimulationState) -> RunState:
-  """What programs are given of it."""
+  """The arrays of a state, as an executor takes them."""
   return RunState(state.server, state.client_state, state.frozen)
 
 

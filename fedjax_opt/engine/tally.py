@@ -104,7 +104,7 @@ class Tally:
     return {TIME: self._of_points(self.clock.time(self.done))}
 
   def _of_points(self, of_seeds: np.ndarray) -> np.ndarray:
-    """[S], of the clock's values; seeds vary fastest along the points."""
+    """[tables] -> [S], the value of each point; seeds vary fastest."""
     return np.tile(of_seeds, self.num_points // len(of_seeds))
 
   def drop_unscheduled(self, round: int) -> None:
@@ -119,7 +119,8 @@ class Tally:
   def cost(self) -> dict[str, float]:
     """{name_per_round: cost per client}, of all phases and by label.
 
-    Of the rounds that a seed has: its timetable may end before those of others.
+    A cost is divided by the rounds that a seed has: its timetable may end
+    before those of other seeds.
     """
     rounds = np.array([self.done])
     if self.clock is not None:

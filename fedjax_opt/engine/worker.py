@@ -86,8 +86,8 @@ class Worker:
       see `counters`.
     traces: {name: [K]}, the traced fields of its rule's state, from the last
       `descend`.
-    gradient_counts: (number, of what) of those gradients: None for the local
-      batches, "all" for all its examples, or how many.
+    gradient_counts: pairs (number of gradients, of which examples): None for
+      those of a local batch, "all" for all of the client, or how many.
   """
 
   def __init__(

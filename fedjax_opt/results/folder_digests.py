@@ -136,7 +136,7 @@ def check(folder: pathlib.Path, *names: str) -> dict[str, int] | None:
 
 
 def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
-  """The one of these contents that a file has.
+  """Which of these contents a file has.
 
   Raises:
     ValueError: if it has none of them.

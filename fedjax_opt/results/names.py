@@ -122,7 +122,7 @@ def value_of(value: Any) -> str:
 
 @checked(value=_VALUE)
 def format_value(value: Any) -> str:
-  """The same in plain text, as files and terminals have it: 0.1, 3e-05, sgd."""
+  """The value in plain text, as in files and terminals: 0.1, 3e-05, sgd."""
   return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
 
 

@@ -275,7 +275,7 @@ def _is_half(params):
 
 
 def _kept(step_size, params, old_params):
-  """The point that the state keeps, where it keeps one.
+  """The point that the state keeps; None if it keeps none.
 
   On a processor a copy is faster than what `_after` computes.
   """
@@ -286,7 +286,7 @@ def _kept(step_size, params, old_params):
 
 
 def _after(step_size, tree):
-  """The tree itself, by a form that cannot be computed before the step size.
+  """The tree itself, in a form that XLA can compute only after the step size.
 
   The step size is the last that depends on the tree which was kept before. So
   XLA may write the new one in its place; otherwise it copies both. Where the

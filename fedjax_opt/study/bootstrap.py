@@ -172,7 +172,7 @@ class Bootstrap(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def _weights(num: int, size: int, seed: int) -> np.ndarray:
-  """[num, n], the share of each run in each resample; a report has one n."""
+  """[num, n], the share of each run in each resample; the last one is kept."""
   return counts(resamples(num, size, seed), size) / size
 
 

@@ -72,8 +72,8 @@ class StudyRuns(NamedTuple):
     """Checks all runs; compiles nothing.
 
     All methods are traced under the first condition. The other conditions
-    change only data and options, for which tracing one method is enough, and
-    those that have options of their own.
+    change only data and options. So under them one method is traced, and each
+    that has options of its own.
 
     Returns:
       The part of a condition that changes the clients -> these clients.

@@ -29,7 +29,7 @@ class VerdictRule(NamedTuple):
   """How the cells of a study are compared.
 
   Attributes:
-    metric: the metric by which they are.
+    metric: the metric by which they are compared.
     min_effect: the smallest difference of interest.
     target: value of the metric whose cost is told; None for no such cost.
   """

@@ -67,7 +67,7 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   lines. All of 77 methods look different.
 
   Args:
-    labels: of all methods of the study; the order gives the looks.
+    labels: of all methods of the study; the order gives the styles.
 
   Returns:
     label -> its style.

@@ -18,11 +18,12 @@ from fedjax_opt.study.plots.metric_axis import Panels
 
 # The width of a page's text in inches: wider figures would be shrunk.
 PAGE_WIDTH = 6.8
-# The same of a phone, and the most panels that stand below one another there.
+# The width of a phone, and the most panels that stand below one another there.
 PHONE_WIDTH = 3.6
 _MOST_STACKED = 6
-# Of one of them, with its titles; of one whose axes have the same scale; and of
-# a small one, if more panels stand beside one another, in so many columns.
+# The height of one of these panels, with its titles; of one whose axes have the
+# same scale; and of a small one. Small ones stand in so many columns, if there
+# are more panels than that.
 _PANEL_HEIGHT, _SQUARE_HEIGHT, _SMALL_HEIGHT = 1.95, 3.4, 1.25
 _MOST_COLUMNS = 3
 _CHARACTERS_PER_INCH = 16.5
@@ -37,7 +38,7 @@ class PictureOptions(TypedDict, total=False):
     title: text above the panels.
     interval: what bands or error bars are, above the legend, such as 'mean and
       95 % interval over 5 seeds'.
-    styles: looks of `method_styles`, if the study has more methods.
+    styles: those of `method_styles`, if the study has more methods.
   """
 
   title: str | None

@@ -33,7 +33,7 @@ _PLOTS = {
   "client_labels": client_labels,
   "step_sizes": plots.step_sizes,
 }
-# Kinds of pictures in which methods have no looks of their own.
+# Kinds of pictures in which methods have no styles of their own.
 _PLAIN = ("heat_maps", "step_sizes", "client_labels")
 
 
@@ -105,7 +105,7 @@ class StudyPictures(NamedTuple):
     name: str = "",
     **options: Any,
   ) -> Picture:
-    """A picture of panels, with the looks of the methods and their seeds.
+    """A picture of panels, with the styles of the methods and their seeds.
 
     Args:
       kind: as of `Picture`; its words are in the template of captions.

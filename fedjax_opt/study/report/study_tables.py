@@ -204,7 +204,7 @@ def differences(study: StudyCells) -> ReportTable | None:
 
 
 def over_all(study: StudyCells) -> ReportTable | None:
-  """How good methods are over all conditions; None of a single condition.
+  """How good methods are over all conditions; None if there is only one.
 
   Each is compared with the one that has the best interquartile mean.
   """
