@@ -212,7 +212,9 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
 
     zeros = optax.tree.zeros_like(params)
     add = lambda n, total: add_batch(batch_numbers[n], total)
-    total = sharding.total(lax.fori_loop(0, len(batch_numbers), add, zeros))
+    total = sharding.sum_of_devices(
+      lax.fori_loop(0, len(batch_numbers), add, zeros)
+    )
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
     weights = running_statistics.weights(gradient)
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
@@ -245,7 +247,7 @@ def _mapped(function, params, examples, batch_size):
     widen = lambda leaf: at_least_float32(leaf) if is_float(leaf) else leaf
     return jax.tree.map(widen, outputs)
 
-  values = sharding.gather(lax.map(of_batch, batch_numbers))
+  values = sharding.gather_rows(lax.map(of_batch, batch_numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
   flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_examples]
   return jax.tree.map(flat, values)
@@ -274,7 +276,7 @@ def _batches(examples, batch_size):
   num_shards = sharding.num_shards()
   num_batches = -(-num_examples // batch_size)
   padded = -(-num_batches // num_shards) * num_shards
-  return sharding.local(jnp.arange(padded)), take
+  return sharding.local_rows(jnp.arange(padded)), take
 
 
 _OfClients = Annotated[jax.Array, fields.array("[M]")]

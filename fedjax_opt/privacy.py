@@ -33,7 +33,7 @@ from fedjax_opt.checks.fields import (
   checked,
 )
 from fedjax_opt.checks.values import check_at_least
-from fedjax_opt.registry import Choice, arguments, register
+from fedjax_opt.registry import Choice, from_factory, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
 
@@ -340,7 +340,7 @@ MECHANISMS: dict[str, Choice] = {
   "gaussian": Choice(
     with_privacy,
     "clipped differences, their mean with Gaussian noise",
-    arguments(with_privacy, max_norm=1.0, noise_multiplier=1.0),
+    from_factory(with_privacy, max_norm=1.0, noise_multiplier=1.0),
     label="Gaussian",
   ),
 }

@@ -116,7 +116,7 @@ def file_path(help: str, flag: str) -> Hyperparameter:
 _SHARED_NAMES = ("alpha", "eps", "momentum")
 
 
-def arguments(
+def from_factory(
   factory: Callable[..., Any], *names: str, **own: Any
 ) -> tuple[Hyperparameter, ...]:
   """Hyperparameters of a factory that says what its arguments may be.
@@ -163,7 +163,7 @@ def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
     for name in names
     if name in _SHARED_NAMES
   }
-  return arguments(function, *names, **flags)
+  return from_factory(function, *names, **flags)
 
 
 def _unwrapped(factory: Callable[..., Any]) -> Any:

@@ -23,7 +23,7 @@ from fedjax_opt.checks.values import (
   check_function,
   form,
 )
-from fedjax_opt.registry import Choice, arguments, register
+from fedjax_opt.registry import Choice, from_factory, register
 
 
 @fields.checked()
@@ -311,14 +311,14 @@ SAMPLERS: dict[str, Choice] = {
     poisson,
     "each client independently of the others; on average sampler_expected "
     "clients, at most cohort_size",
-    arguments(poisson, "expected"),
+    from_factory(poisson, "expected"),
     label="Poisson",
   ),
   "fixed": Choice(fixed, "consecutive clients, one cohort after the other"),
   "cyclic": Choice(
     cyclic,
     "at random from one group of clients, then from the next",
-    arguments(cyclic, "groups"),
+    from_factory(cyclic, "groups"),
   ),
 }
 register(SAMPLERS)

@@ -171,7 +171,7 @@ def _check_data(condition: Condition, ran: Sequence) -> None:
       if own_digests != digests:
         raise ValueError(
           f"reference: {condition.name}: {method} ran on "
-          f"{digest.difference(digests, own_digests)} than {first}; remove the "
+          f"{digest.changed(digests, own_digests)} than {first}; remove the "
           "records of one of them"
         )
 

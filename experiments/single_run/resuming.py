@@ -16,7 +16,7 @@ from fedjax_opt.base import STREAMS
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
-from fedjax_opt.results.checkpoint import Checkpoints, difference
+from fedjax_opt.results.checkpoint import Checkpoints, what_differs
 
 
 def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
@@ -40,7 +40,7 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
-    if clash := difference(_identity_to_resume(before), identity):
+    if clash := what_differs(_identity_to_resume(before), identity):
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run with {clash}; give what "
         "that run had, or another folder"

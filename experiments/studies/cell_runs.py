@@ -164,11 +164,11 @@ def setup_of(
         task, of_seed, *_ = loader.load(cell.spec)
       except (OSError, ValueError, ImportError):
         return {}, {}, {}
-      clients[label] = sizes.clients_of(of_seed[cell.spec.seed[0]])
+      clients[label] = sizes.client_summary_of(of_seed[cell.spec.seed[0]])
       all_sizes.append(sizes.of_task(task.init, task.validation, task.test))
       sets[label] = sizes.example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
-  size_texts = in_common(all_sizes) | sizes.of_clients([*clients.values()])
+  size_texts = in_common(all_sizes) | sizes.client_sizes([*clients.values()])
   return clients, size_texts, sets
 
 

@@ -24,7 +24,7 @@ from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
 from fedjax_opt.files import json_files
-from fedjax_opt.results.checkpoint import difference
+from fedjax_opt.results.checkpoint import what_differs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,9 @@ class Store:
       now = timetables.with_clock_files(spec, self.loader.load(spec).digests)
     except (OSError, ValueError, ImportError):
       return None
-    return difference({digest.DATA_DIGESTS: before}, {digest.DATA_DIGESTS: now})
+    return what_differs(
+      {digest.DATA_DIGESTS: before}, {digest.DATA_DIGESTS: now}
+    )
 
   def run(self, spec: Spec) -> tuple[Run, bool]:
     """The stored run; if there is none, it runs now.
@@ -147,7 +149,9 @@ def other_flags_text(
     values[name] = of_run.get(name, default)
     wanted_values[name] = wanted.get(name)
   values = json_files.to_json(values)
-  return None if values == wanted_values else difference(values, wanted_values)
+  return (
+    None if values == wanted_values else what_differs(values, wanted_values)
+  )
 
 
 def _default(name: str, config: Mapping[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.models.layers import glorot_uniform
-from fedjax_opt.registry import Hyperparameter, arguments
+from fedjax_opt.registry import Hyperparameter, from_factory
 from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.selection import Criterion
 
@@ -203,7 +203,7 @@ _femnist = functools.partial(
 )
 _synthetic = functools.partial(
   _choice,
-  hyperparameters=(_VARIANT, *arguments(lasso, "zero_threshold")),
+  hyperparameters=(_VARIANT, *from_factory(lasso, "zero_threshold")),
   takes=("eval_every",),
   is_convex=True,
   draws_validation=True,
@@ -229,7 +229,7 @@ TASKS: dict[str, TaskChoice] = {
   "fmri": _choice(
     haxby,
     "horse or face from brain scans (Haxby), logistic regression",
-    arguments(haxby, "zero_threshold"),
+    from_factory(haxby, "zero_threshold"),
     is_convex=True,
     regularizer="l1",
     label="fMRI",

@@ -8,7 +8,7 @@ from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation
 from fedjax_opt.checks import fields
 from fedjax_opt.data import synthetic
-from fedjax_opt.registry import arguments
+from fedjax_opt.registry import from_factory
 from fedjax_opt.results.selection import Criterion
 
 
@@ -48,7 +48,7 @@ TASKS: dict[str, TaskChoice] = {
   "nonconvex": TaskChoice(
     nonconvex,
     "double wells, clients that differ by zeta, synthetic",
-    arguments(nonconvex, "zeta"),
+    from_factory(nonconvex, "zeta"),
     takes=(),
     has_clients=True,
     splits=("train",),

@@ -11,7 +11,7 @@ from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation, models, objectives
 from fedjax_opt.checks import fields
 from fedjax_opt.datasets import shakespeare
-from fedjax_opt.registry import arguments
+from fedjax_opt.registry import from_factory
 
 NUM_TOKENS = shakespeare.UNKNOWN + 1
 
@@ -101,7 +101,7 @@ TASKS: dict[str, TaskChoice] = {
   f"shakespeare_{model}": TaskChoice(
     functools.partial(load, model=model),
     f"Shakespeare's next character by speaker, {help}",
-    arguments(load, *_OF_DATA, *options),
+    from_factory(load, *_OF_DATA, *options),
     has_clients=True,
     label=f"Shakespeare {label}",
   )

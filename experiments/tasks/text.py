@@ -22,7 +22,7 @@ from fedjax_opt.datasets import files, texts, tokenization
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.models import Encoder, EncoderConfig, LinearModel
 from fedjax_opt.models import pretrained as weights
-from fedjax_opt.registry import Hyperparameter, arguments
+from fedjax_opt.registry import Hyperparameter, from_factory
 
 # Small batches stay in the caches of a CPU.
 _EVALUATION_BATCH = 32
@@ -258,7 +258,7 @@ def _choices(
   name: str, dataset: str, help: str, label: str, test_every: int = 1
 ) -> dict[str, TaskChoice]:
   """The tasks of a data set, by name."""
-  length, interval, vocabulary, *of_lora = arguments(
+  length, interval, vocabulary, *of_lora = from_factory(
     load, "max_length", "test_every", "vocab_size", "lora_rank", "lora_alpha"
   )
   interval = interval._replace(default=test_every)

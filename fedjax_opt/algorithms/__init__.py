@@ -48,7 +48,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.registry import (
   AlgorithmChoice,
   Hyperparameter,
-  arguments,
+  from_factory,
   read_leaf_paths,
   register,
 )
@@ -267,7 +267,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   ),
   "fed_rep": AlgorithmChoice(
     fed_rep,
-    hyperparameters=(_PERSONAL, *arguments(fed_rep, "shared_steps")),
+    hyperparameters=(_PERSONAL, *from_factory(fed_rep, "shared_steps")),
     is_personal=True,
     label="FedRep",
   ),
@@ -280,9 +280,9 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_async": AlgorithmChoice(
     fed_async,
     hyperparameters=(
-      *arguments(fed_async, "mu", alpha={"flag": "algorithm_alpha"}),
+      *from_factory(fed_async, "mu", alpha={"flag": "algorithm_alpha"}),
       _STALENESS,
-      *arguments(fed_async, "staleness_power", "hinge_slope", "hinge_start"),
+      *from_factory(fed_async, "staleness_power", "hinge_slope", "hinge_start"),
     ),
     label="FedAsync",
   ),

@@ -21,7 +21,7 @@ from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.checks.fields import Params
 
 
-def flat(tree: Params) -> Params:
+def raveled(tree: Params) -> Params:
   """The tree with every leaf raveled, [n]."""
   return jax.tree.map(jnp.ravel, tree)
 
@@ -48,7 +48,7 @@ def distance(x: Params, y: Params, unit: jax.Array | None = None) -> jax.Array:
   Args:
     x: a tree.
     y: a tree with the leaves of x, in the same order; their shapes may differ,
-      as where one of them is `flat`.
+      as where one of them is `raveled`.
     unit: see `norm`.
 
   Returns:
@@ -129,7 +129,7 @@ def _norm(leaves, unit):
   """The norm of leaves [n], at least float32."""
   if unit is not None:
     leaves = [leaf * (1 / unit).astype(leaf.dtype) for leaf in leaves]
-  squares = [_sum(jnp.square(leaf)) for leaf in joined(leaves)]
+  squares = [_sum(jnp.square(leaf)) for leaf in in_one_array(leaves)]
   return jnp.sqrt(sum(squares, start=jnp.float32(0)))
 
 
@@ -185,7 +185,7 @@ def all_finite(tree: Any) -> jax.Array:
     finite = [jnp.isfinite(_sum(jnp.ravel(leaf) * 0)) for leaf in leaves]
   else:
     all_of = lambda leaf: _in_parts(jnp.all, jnp.logical_and, leaf)
-    finite = [all_of(leaf) for leaf in joined(map(jnp.isfinite, leaves))]
+    finite = [all_of(leaf) for leaf in in_one_array(map(jnp.isfinite, leaves))]
   return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
 
 
@@ -193,7 +193,7 @@ def all_finite(tree: Any) -> jax.Array:
 _SMALL = 1 << 20
 
 
-def joined(leaves: Iterable[jax.Array]) -> list[jax.Array]:
+def in_one_array(leaves: Iterable[jax.Array]) -> list[jax.Array]:
   """The leaves of a small tree as one array [n], where that is faster.
 
   A GPU or a TPU then sums all of them in one operation; of a small tree it

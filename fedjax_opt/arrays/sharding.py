@@ -6,11 +6,12 @@ device computes a part of the settings of a grid. A third axis, `MODEL`, is
 there where each model is divided over several devices. The devices may belong
 to several processes.
 
-The program runs on every device, under `jax.shard_map`. There `local` takes the
-clients of this device; `gather`, `from_shard` and `total` bring together what
-all devices have. On one device these functions do nothing. Along `MODEL` the
-program is written for the whole model, and XLA divides it: the state of the run
-comes and goes in parts, see `Layout.put_state`.
+The program runs on every device, under `jax.shard_map`. There `local_rows`
+takes the clients of this device; `gather_rows`, `from_shard` and
+`sum_of_devices` bring together what all devices have. On one device these
+functions do nothing. Along `MODEL` the program is written for the whole model,
+and XLA divides it: the state of the run comes and goes in parts, see
+`Layout.put_state`.
 """
 
 import dataclasses
@@ -50,14 +51,14 @@ class Layout:
 
   Attributes:
     mesh: of `make_mesh`; None for one device.
-    has_points: whether arrays of grid points have a leading axis of settings,
+    has_axes: whether arrays of grid points have a leading axis of settings,
       which is divided over the axis `GRID` of the mesh.
     model_sharding: `(path, shape) -> PartitionSpec | None` over `MODEL`, of a
       leaf of the state; None, also if it returns None, for `by_size`.
   """
 
   mesh: Mesh | None = None
-  has_points: bool = False
+  has_axes: bool = False
   model_sharding: Callable[..., PartitionSpec | None] | None = None
 
   @property
@@ -82,7 +83,7 @@ class Layout:
 
   @property
   def _point_spec(self):
-    return PartitionSpec(GRID) if self.has_points else PartitionSpec()
+    return PartitionSpec(GRID) if self.has_axes else PartitionSpec()
 
   def over_devices(
     self, program: Callable[..., Any], outputs: int
@@ -153,7 +154,7 @@ class Layout:
     """How a leaf of the state is divided."""
     if self.model_devices == 1:
       return self._point_spec
-    leading = ((GRID, None) if self.has_points else ()) + (None,) * axes
+    leading = ((GRID, None) if self.has_axes else ()) + (None,) * axes
     return self._model_spec(path, leaf, leading)
 
   def _seed_spec(self, path, leaf):
@@ -365,7 +366,7 @@ def num_shards() -> int:
     return 1
 
 
-def local(tree: Any) -> Any:
+def local_rows(tree: Any) -> Any:
   """The n rows of leaves [D n, ...] that this device computes.
 
   They are every D-th row, so that all devices have about equally much to do
@@ -379,8 +380,8 @@ def local(tree: Any) -> Any:
   return jax.tree.map(lambda leaf: split(leaf)[:, index], tree)
 
 
-def gather(tree: Any) -> Any:
-  """The inverse of `local`: rows [n, ...] of each device -> [D n, ...]."""
+def gather_rows(tree: Any) -> Any:
+  """The inverse of `local_rows`: rows [n, ...] of each device -> [D n, ...]."""
   if num_shards() == 1:
     return tree
 
@@ -446,6 +447,6 @@ def _of_words(words, leaf):
   return lax.bitcast_convert_type(words, leaf.dtype)
 
 
-def total(tree: Any) -> Any:
+def sum_of_devices(tree: Any) -> Any:
   """The sums over devices."""
   return tree if num_shards() == 1 else lax.psum(tree, CLIENTS)

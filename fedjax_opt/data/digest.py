@@ -69,7 +69,7 @@ def of_arrays(arrays: Mapping[str, Array]) -> str:
   return hasher.hexdigest()[:32]
 
 
-def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
   """Which sets are not the same, such as 'other data (validation, test)'.
 
   Args:

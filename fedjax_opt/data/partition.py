@@ -70,7 +70,7 @@ def _scheme(factory: Callable[..., Rows], label: str | None = None) -> Choice:
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "checked_fields", {})
   arguments = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
-  parameters = registry.arguments(factory, **arguments)
+  parameters = registry.from_factory(factory, **arguments)
   return Choice(factory, hyperparameters=parameters, label=label)
 
 

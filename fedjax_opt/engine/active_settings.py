@@ -64,7 +64,7 @@ class ActiveSettings:
       history: what was measured so far.
       state: leaves [present, seeds, ...].
     """
-    if not (history.rounds and self.points.have_axes):
+    if not (history.rounds and self.points.has_axes):
       return None
     diverged = history.diverged()[:, -1].reshape(-1, len(self.points.seeds))
     is_kept = ~diverged.all(axis=1)[self.active]
@@ -93,7 +93,7 @@ class ActiveSettings:
 
     def expanded(leaf):
       leaf = np.asarray(leaf)
-      if not self.points.have_axes:
+      if not self.points.has_axes:
         return leaf[None]
       if not self.has_all:
         leaf = leaf[self.is_active]
@@ -114,7 +114,7 @@ class ActiveSettings:
     """
     if not self.points.is_grid:
       return tree
-    num_axes = 2 if self.points.have_axes else 0
+    num_axes = 2 if self.points.has_axes else 0
     return map_arrays(_with_one_axis, tree, self.points.num_points, num_axes)
 
   def flat_frozen(self, frozen_leaves: tuple[Any, Any]) -> Any:
@@ -152,7 +152,7 @@ class ActiveSettings:
     Returns:
       The state of the settings that are present.
     """
-    if self._devices > 1 or not self.points.have_axes:
+    if self._devices > 1 or not self.points.has_axes:
       return state  # No setting was dropped, see `drop`.
     self.active, self.present = record["grid/active"], record["grid/present"]
     # Diverged settings may have stayed present in the run that saved this.

@@ -98,7 +98,7 @@ class BatchPlan:
     return self.max_steps if self.min_steps == self.max_steps else None
 
   @property
-  def needs_no_mask(self) -> bool:
+  def fills_all_steps(self) -> bool:
     """Whether all batches are full and all clients take K steps."""
     return self.is_full and self.common_steps is not None
 

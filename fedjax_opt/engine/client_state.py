@@ -47,7 +47,7 @@ def put(config: Config, states: Any) -> Any:
 
 def shapes_of_gathered(config: Config, states: Any) -> Any:
   """The shapes of what `gather` returns, given those of all clients."""
-  axis = 2 if config.has_points else 0
+  axis = 2 if config.has_axes else 0
 
   def of_cohort(leaf):
     leading, trailing = leaf.shape[:axis], leaf.shape[axis + 1 :]
@@ -70,7 +70,7 @@ def gather(config: Config, states: Any, cohorts: Cohorts | None) -> Any:
     return states
   # An empty place has the number M. Any row may be gathered for it.
   clients = np.minimum(cohorts.clients[:, 0], config.num_clients - 1)
-  clients = clients if config.has_points else clients[0]
+  clients = clients if config.has_axes else clients[0]
   seeds = np.arange(len(cohorts.clients))[:, None]
   cohort_states = trees.take(states, _index(config, seeds, clients))
   return config.layout.put_state(cohort_states, axes=1)
@@ -103,7 +103,7 @@ def scatter(
 
 def _index(config, seeds, clients):
   """The index of rows of clients in an array of all points."""
-  return (slice(None), seeds, clients) if config.has_points else (clients,)
+  return (slice(None), seeds, clients) if config.has_axes else (clients,)
 
 
 def _writable(leaf):

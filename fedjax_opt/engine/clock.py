@@ -81,18 +81,18 @@ class Clock:
   """The timetables of a run, of server steps with A places.
 
   Attributes:
-    tables: one for each seed, or one for all. Where one ends before others, no
-      client arrives after its last step.
+    timetables: one for each seed, or one for all. Where one ends before others,
+      no client arrives after its last step.
     num_clients: M.
   """
 
-  tables: tuple[Timetable, ...]
+  timetables: tuple[Timetable, ...]
   num_clients: int
 
   def __post_init__(self):
-    for table in self.tables:
+    for table in self.timetables:
       check_clients(table, self.num_clients)
-    places = sorted({table.clients.shape[1] for table in self.tables})
+    places = sorted({table.clients.shape[1] for table in self.timetables})
     if len(places) > 1:
       raise ValueError(
         f"schedule: has {places[0]} places in a step for one seed, {places[-1]}"
@@ -101,41 +101,43 @@ class Clock:
 
   @functools.cached_property
   def _slots(self) -> list[np.ndarray]:
-    return [_slots(table) for table in self.tables]
+    return [_slots(table) for table in self.timetables]
 
   @functools.cached_property
   def _is_last(self) -> list[np.ndarray]:
-    return [_is_last(table) for table in self.tables]
+    return [_is_last(table) for table in self.timetables]
 
   @property
   def places(self) -> int:
     """A."""
-    return self.tables[0].clients.shape[1]
+    return self.timetables[0].clients.shape[1]
 
   @property
   def steps(self) -> int:
     """T, the server steps of the seed that has most of them."""
-    return max(len(table.time) for table in self.tables)
+    return max(len(table.time) for table in self.timetables)
 
   @functools.cached_property
   def has_empty_places(self) -> bool:
     """Whether a step uses fewer messages than it has places."""
-    is_short = any(len(table.time) < self.steps for table in self.tables)
-    is_taken = all(table.taken.all() for table in self.tables)
+    is_short = any(len(table.time) < self.steps for table in self.timetables)
+    is_taken = all(table.taken.all() for table in self.timetables)
     # The part that a client does may be less than one local step.
     return is_short or self.is_partial or not is_taken
 
   @functools.cached_property
   def expected_size(self) -> float:
     """Clients of a step, on average, with those whose message is not used."""
-    arrivals = [(table.clients >= 0).sum() for table in self.tables]
-    return float(sum(arrivals) / sum(len(table.time) for table in self.tables))
+    arrivals = [(table.clients >= 0).sum() for table in self.timetables]
+    return float(
+      sum(arrivals) / sum(len(table.time) for table in self.timetables)
+    )
 
   @functools.cached_property
   def is_everyone(self) -> bool:
     """Whether each step takes each client once, from the newest version."""
     everyone = np.arange(self.num_clients)
-    in_order = [np.sort(table.clients, axis=1) for table in self.tables]
+    in_order = [np.sort(table.clients, axis=1) for table in self.timetables]
     is_all = self.places == self.num_clients and all(
       (clients == everyone).all() for clients in in_order
     )
@@ -144,13 +146,13 @@ class Clock:
   @functools.cached_property
   def is_stale(self) -> bool:
     """Whether any client starts from an older version, or comes twice."""
-    are_old = (table.staleness[table.taken].any() for table in self.tables)
+    are_old = (table.staleness[table.taken].any() for table in self.timetables)
     return any(are_old) or not all(last.all() for last in self._is_last)
 
   @functools.cached_property
   def is_partial(self) -> bool:
     """Whether any client does only a part of its local steps."""
-    return any((table.share < 1).any() for table in self.tables)
+    return any((table.share < 1).any() for table in self.timetables)
 
   @property
   def num_slots(self) -> int:
@@ -161,18 +163,18 @@ class Clock:
   def digest(self) -> str:
     """A digest of all columns of the timetables that a run depends on."""
     hasher = hashlib.sha256()
-    for table in self.tables:
+    for table in self.timetables:
       for column in table[:6]:  # Those up to `time`.
         hasher.update(np.ascontiguousarray(column).tobytes())
     return hasher.hexdigest()
 
   def done(self, steps: int) -> np.ndarray:
     """[tables], the steps that each table has of this many."""
-    return np.array([min(steps, len(table.time)) for table in self.tables])
+    return np.array([min(steps, len(table.time)) for table in self.timetables])
 
   def time(self, steps: int) -> np.ndarray:
     """[tables], simulated seconds after this many steps."""
-    times = [np.append(0.0, table.time) for table in self.tables]
+    times = [np.append(0.0, table.time) for table in self.timetables]
     return np.array([time[min(steps, len(time) - 1)] for time in times])
 
   def arrivals(
@@ -193,7 +195,7 @@ class Clock:
       that differ between clients. On an asynchronous schedule also `write_slot`
       [seeds, n] int32.
     """
-    is_same = len(self.tables) == 1
+    is_same = len(self.timetables) == 1
     per_seed = [
       self._arrivals_of_seed(0 if is_same else i, steps, seed_sizes, num_steps)
       for i, seed_sizes in enumerate(sizes)
@@ -204,7 +206,7 @@ class Clock:
 
   def _arrivals_of_seed(self, i, steps, sizes, num_steps):
     """`arrivals` of one seed, by the timetable `i`."""
-    table = self.tables[i]
+    table = self.timetables[i]
     within = np.minimum(steps, len(table.time) - 1)
     is_after = (steps != within)[:, None]
     is_nobody = (table.clients[within] < 0) | is_after

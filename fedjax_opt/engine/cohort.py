@@ -223,7 +223,7 @@ class Cohort:
     )
     is_normalized = not self.is_scaled
     mean = replies.mean_of_counted(
-      sharding.total(total), clients, records, is_normalized
+      sharding.sum_of_devices(total), clients, records, is_normalized
     )
     return self._reply_of_all(
       clients, order, (mean, state, records), this_phase
@@ -320,11 +320,11 @@ class Cohort:
       picked_client = self._clients_of(jnp.array([client], jnp.int32), None)
       visited = visit_one(self._with_keys(picked_client, None, phase))
       return self._reply_of_one(picked_client, visited, this_phase)
-    index, is_nobody = self._draw_index(jax.random.fold_in(self.key, phase))
+    index, all_are_out = self._draw_index(jax.random.fold_in(self.key, phase))
     if others_work:
       names = {"phase": phase, "label": label, "bytes_down": bytes_down}
       reply = self.each(one_client, broadcast, **names)
-      is_lost = ~reply.counted[index] | is_nobody
+      is_lost = ~reply.counted[index] | all_are_out
       value = trees.take(reply.value, index)
       return dataclasses.replace(reply, value=value, is_lost=is_lost)
     clients, order, computed = self._clients_of_phase(phase)
@@ -382,7 +382,8 @@ class Cohort:
     sums, arrays = mapping.visit_in_chunks(
       self.config, self._round_data, visit, computed, summarize
     )
-    return clients, order, sums, mapping.unsort(sharding.gather(arrays), order)
+    arrays = mapping.unsort(sharding.gather_rows(arrays), order)
+    return clients, order, sums, arrays
 
   def _clients_of_phase(self, phase_number):
     """The clients of a phase.
@@ -400,7 +401,7 @@ class Cohort:
     order = mapping.computing_order(self.config, clients.size)
     in_order = clients if order is None else trees.take(clients, order)
     computed = self._with_keys(
-      sharding.local(in_order), self._round_data.starts, phase_number
+      sharding.local_rows(in_order), self._round_data.starts, phase_number
     )
     return clients, order, computed
 

@@ -346,9 +346,9 @@ class Config:
     return self.sampler.expected if self.has_empty_places else self.cohort_size
 
   @property
-  def has_points(self) -> bool:
+  def has_axes(self) -> bool:
     """Whether there is a grid, with axes [settings, seeds]."""
-    return self.layout.has_points
+    return self.layout.has_axes
 
   @property
   def clips_updates(self) -> bool:
@@ -381,7 +381,7 @@ class Config:
       "client_devices": self.layout.client_devices,
       "model_devices": self.layout.model_devices,
     }
-    if not self.has_points:
+    if not self.has_axes:
       return options
     return options | {
       "grid_map": "vmap" if self.vmaps_points else "scan",

@@ -76,7 +76,7 @@ class Executor:
     """Puts the hyperparameters of the present settings on the devices."""
     hyperparameters = self._points.hyperparameters
     is_active = np.bool_(True)
-    if self._points.have_axes:
+    if self._points.has_axes:
       hyperparameters = trees.take(
         hyperparameters, self.active_settings.present
       )
@@ -365,7 +365,7 @@ class Executor:
     if not self.config.has_secret_noise:
       return None
     words = jax.eval_shape(lambda: jax.random.key_data(run_key(0))).shape
-    if self._points.have_axes:
+    if self._points.has_axes:
       words = len(self.active_settings.present), len(self._points.seeds), *words
     return self.config.layout.put_per_point(random_words(words))
 

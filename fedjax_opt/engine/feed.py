@@ -191,10 +191,10 @@ class Feed:
     """The segment of the d-th device of the client axis."""
     segment = dict(draws)
     if self._population is not None:
-      # The clients that `sharding.local` gives this device.
+      # The clients that `sharding.local_rows` gives this device.
       local = computed[..., d :: self._config.layout.client_devices]
       segment |= self._read(local)
-    return segment if self._config.has_points else trees.take(segment, 0)
+    return segment if self._config.has_axes else trees.take(segment, 0)
 
   def _read(self, clients):
     """The examples of [seeds, T, C] clients, and the first row of each."""

@@ -32,7 +32,7 @@ def over_points(
     config: static options; they decide how points are mapped.
     one_point: `(per_point, per_setting, per_seed, shared) -> outputs`.
   """
-  if not config.has_points:
+  if not config.has_axes:
     return one_point
 
   def of_setting(per_point, per_setting, per_seed, shared):

@@ -56,7 +56,7 @@ class InitialState:
     is_function = is_function_of_key(self.params)
     if is_function:
       init = quickly_compiled(init)
-    if self.points.have_axes:
+    if self.points.has_axes:
       # A single run is not compiled: an algorithm may look at its model.
       states = quickly_compiled(states)
     device = contextlib.nullcontext()
@@ -76,7 +76,7 @@ class InitialState:
 
   def _models(self, seeds):
     """The initial models; of a grid, leaves by seed are [seeds, ...]."""
-    if not self.points.have_axes or not is_function_of_key(self.params):
+    if not self.points.has_axes or not is_function_of_key(self.params):
       return model_of(self.params, seeds)
     draw = lambda seed: self._part(model_of(self.params, seed), True)
     # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
@@ -97,7 +97,7 @@ class InitialState:
 
   def _states(self, models, hyperparameters):
     """The states of all points, leaves [settings, seeds, ...]."""
-    if not self.points.have_axes:
+    if not self.points.has_axes:
       return self._of_point(models, hyperparameters)
     axes = jax.tree.map(
       lambda by_seed: 0 if by_seed else None, self._is_by_seed
@@ -122,7 +122,7 @@ class InitialState:
   def _server_shapes(self):
     """The shapes of the server's state at the first point."""
     first = self.points.hyperparameters
-    if self.points.have_axes:
+    if self.points.has_axes:
       first = trees.take(first, 0)
     start = lambda params, point: contract.initial_states(
       self.points.make(**point), params, self.num_clients
@@ -136,7 +136,7 @@ class InitialState:
 
     All do, as far as that is known, if none is frozen.
     """
-    is_grid_of_keys = self.points.have_axes and is_function_of_key(self.params)
+    is_grid_of_keys = self.points.has_axes and is_function_of_key(self.params)
     if not is_grid_of_keys or frozen.model_leaves(self._server_shapes) is None:
       return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
     draw = lambda seed: model_of(self.params, seed)

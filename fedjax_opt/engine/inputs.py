@@ -343,7 +343,7 @@ def check_state_belongs(
       f"state={brief(state)}: must be what Simulator.init or run returned{hint}"
     )
   kinds = {False: "a single run", True: "a grid of several points"}
-  actual, expected = state.config.has_points, own_config.has_points
+  actual, expected = state.config.has_axes, own_config.has_axes
   if actual != expected:
     raise ValueError(
       f"state: is of {kinds[actual]}; must be one of this simulator, of "

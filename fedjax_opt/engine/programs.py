@@ -131,29 +131,29 @@ def quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
   return run
 
 
-def map_arrays(fn: Callable[..., Any], tree: Any, *arguments: int) -> Any:
+def map_arrays(function: Callable[..., Any], tree: Any, *arguments: int) -> Any:
   """A function of every leaf; NumPy arrays stay on the host.
 
   One program computes it for all arrays on devices: it compiles faster than a
   program for each shape.
 
   Args:
-    fn: `(array, *arguments) -> array`, the same object in each call.
+    function: `(array, *arguments) -> array`, the same object in each call.
     tree: of arrays.
-    *arguments: to `fn`.
+    *arguments: to `function`.
   """
   leaves, structure = jax.tree.flatten(tree)
   is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
   on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
-  mapped = iter(_mapped(fn, arguments, on_device))
+  mapped = iter(_mapped_on_devices(function, arguments, on_device))
   return structure.unflatten(
-    fn(leaf, *arguments) if host else next(mapped)
+    function(leaf, *arguments) if host else next(mapped)
     for leaf, host in zip(leaves, is_host, strict=True)
   )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _mapped(fn, args, leaves):
+def _mapped_on_devices(fn, args, leaves):
   return [fn(leaf, *args) for leaf in leaves]
 
 

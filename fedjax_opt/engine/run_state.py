@@ -35,7 +35,7 @@ class Points(NamedTuple):
     return self.num_settings * len(self.seeds)
 
   @property
-  def have_axes(self) -> bool:
+  def has_axes(self) -> bool:
     """Whether arrays have the axes [settings, seeds]: not for one point."""
     return self.num_points > 1
 
@@ -43,7 +43,7 @@ class Points(NamedTuple):
   def seed_numbers(self) -> np.ndarray:
     """[seeds] uint32; [] of one point."""
     numbers = np.asarray(self.seeds, np.uint32)
-    return numbers if self.have_axes else numbers[0]
+    return numbers if self.has_axes else numbers[0]
 
 
 class RunState(NamedTuple):

@@ -252,7 +252,7 @@ class Simulator:
       raise ValueError("schedule: must be given; there is no timetable")
     seeds = self._seeds or (0,)
     self._resolve(params, seeds)
-    tables = self._clock.tables
+    tables = self._clock.timetables
     tables = tables * (len(seeds) if len(tables) == 1 else 1)
     return dict(zip(seeds, tables, strict=True))
 
@@ -414,7 +414,7 @@ class Simulator:
       self._data,
       self._options | changes,
       params,
-      num_settings=points.num_settings if points.have_axes else None,
+      num_settings=points.num_settings if points.has_axes else None,
       clock=self._clock,
     )
 
@@ -467,7 +467,7 @@ class Simulator:
         self._make(**point), clock.num_slots
       )
     points = Points(make, {}, len(settings), tuple(seeds), self._is_grid)
-    columns = zip(*settings, strict=True) if points.have_axes else settings[0]
+    columns = zip(*settings, strict=True) if points.has_axes else settings[0]
     columns = dict(zip(self._grid, map(_as_array, columns), strict=True))
     return points._replace(hyperparameters=columns)
 

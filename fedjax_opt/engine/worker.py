@@ -353,14 +353,14 @@ class Worker:
     rows = self._client.batches[k]  # [B]
     batch = self._examples_at(rows)
     rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 1), k)
-    needs_no_mask = self._config.plan.needs_no_mask
+    is_plain_mean = self._config.plan.fills_all_steps
     count = self._client.batch_sizes[k]
     mask = jnp.arange(len(rows)) < count
 
     def mean_loss(params, draw=0):
       draw_rng = jax.random.fold_in(rng, draw) if draw else rng
       losses = loss_fn(params, batch, draw_rng)
-      if needs_no_mask:
+      if is_plain_mean:
         return jnp.mean(losses)
       losses = jnp.where(mask, losses, 0)
       return jnp.sum(losses) / jnp.maximum(count, 1)

@@ -35,7 +35,7 @@ from fedjax_opt.prox.regularizer import zero as zero
 from fedjax_opt.prox.singular_values import (
   soft_threshold_singular_values as soft_threshold_singular_values,
 )
-from fedjax_opt.registry import RegularizerChoice, arguments, register
+from fedjax_opt.registry import RegularizerChoice, from_factory, register
 
 
 def _on_kernels(
@@ -47,7 +47,7 @@ def _on_kernels(
   """A regularizer of each kernel, with the default of its number."""
   make = lambda **arguments: kernels(factory(**arguments))
   strength = {"default": default, "label": "regularization strength"}
-  hyperparameters = arguments(factory, strength=strength, radius=default)
+  hyperparameters = from_factory(factory, strength=strength, radius=default)
   return RegularizerChoice(make, help, hyperparameters, **options)
 
 

@@ -182,7 +182,7 @@ class Checkpoints:
       try:
         arrays = self._read(round)
         header = _about(arrays, round)
-        words = difference(header["shapes"], _shapes(state))
+        words = what_differs(header["shapes"], _shapes(state))
         saved = None if words else Saved(round, *_restored(arrays, state))
       except Exception as error:
         self._check_damaged(round, error)
@@ -257,7 +257,7 @@ class Checkpoints:
         f"{STREAMS}, which draws other cohorts; give another folder"
       )
     saved, current = header["identity"], self._identity
-    if saved and current and (words := difference(saved, current)):
+    if saved and current and (words := what_differs(saved, current)):
       raise ValueError(
         f"resume=True: {str(self._folder)!r} is of a run with {words}; give "
         "what that run had, or another folder"
@@ -268,7 +268,7 @@ class CheckpointError(ValueError):
   """There are checkpoints, but the run cannot be resumed from any of them."""
 
 
-def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+def what_differs(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   """What differs, by name, such as 'batch_size=32, not 64'; five at most.
 
   Data are compared only if both sides have digests of them. Programs follow
@@ -290,7 +290,7 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     else:
       options.append(f"{name}={old}, not {new}")
   before, now = (config.get(data_key) for config in (saved, given))
-  data_words = digest_of_data.difference(before, now) if before and now else ""
+  data_words = digest_of_data.changed(before, now) if before and now else ""
   words = [*filter(None, [data_words]), *options] or programs
   return ", ".join(words[:5])
 

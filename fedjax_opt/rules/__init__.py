@@ -12,7 +12,12 @@ import functools
 import optax
 import optax.contrib
 
-from fedjax_opt.registry import Hyperparameter, RuleChoice, arguments, register
+from fedjax_opt.registry import (
+  Hyperparameter,
+  RuleChoice,
+  from_factory,
+  register,
+)
 from fedjax_opt.rules.decay import step_decay
 from fedjax_opt.rules.delta_sgd import delta_sgd
 from fedjax_opt.rules.fedopt import fedopt_adagrad, fedopt_adam, fedopt_yogi
@@ -148,30 +153,34 @@ RULES: dict[str, RuleChoice] = {
   ),
   "sps": RuleChoice(
     sps,
-    hyperparameters=arguments(sps, "c", "f_min", "max_step"),
+    hyperparameters=from_factory(sps, "c", "f_min", "max_step"),
     fits_server=False,
     label="SPS",
   ),
   "delta_sgd": RuleChoice(
     delta_sgd,
-    hyperparameters=arguments(delta_sgd, "eps", **_DELTA_SGD),
+    hyperparameters=from_factory(delta_sgd, "eps", **_DELTA_SGD),
     fits_server=False,
     traced=("step_size", "smoothness_step", "growth_step"),
     label="Δ-SGD",
   ),
   "fedopt_adam": RuleChoice(
     fedopt_adam,
-    hyperparameters=arguments(fedopt_adam, "learning_rate", "b1", "b2", "eps"),
+    hyperparameters=from_factory(
+      fedopt_adam, "learning_rate", "b1", "b2", "eps"
+    ),
     label="Adam (FedOpt)",
   ),
   "fedopt_yogi": RuleChoice(
     fedopt_yogi,
-    hyperparameters=arguments(fedopt_yogi, "learning_rate", "b1", "b2", "eps"),
+    hyperparameters=from_factory(
+      fedopt_yogi, "learning_rate", "b1", "b2", "eps"
+    ),
     label="Yogi (FedOpt)",
   ),
   "fedopt_adagrad": RuleChoice(
     fedopt_adagrad,
-    hyperparameters=arguments(fedopt_adagrad, "learning_rate", "b1", "eps"),
+    hyperparameters=from_factory(fedopt_adagrad, "learning_rate", "b1", "eps"),
     label="Adagrad (FedOpt)",
   ),
 }

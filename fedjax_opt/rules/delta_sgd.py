@@ -135,7 +135,7 @@ def delta_sgd(
     dtype = optax.tree.dtype(params, "lowest")
     scalar = lambda value: jnp.asarray(value, dtype)
     keeps_params = measure_movement or not reuse_gradients or _is_half(params)
-    zeros = optax.tree.zeros_like(norms.flat(params))
+    zeros = optax.tree.zeros_like(norms.raveled(params))
     return DeltaSgdState(
       count=jnp.zeros([], jnp.int32),
       step_size=scalar(eta_0),

@@ -1,6 +1,6 @@
 """Who is sent out and who arrives when, made on the host before the rounds."""
 
-from fedjax_opt.registry import Choice, arguments, file_path, register
+from fedjax_opt.registry import Choice, file_path, from_factory, register
 from fedjax_opt.schedules.buffered import buffered as buffered
 from fedjax_opt.schedules.buffered import replay as replay
 from fedjax_opt.schedules.buffered import write_events as write_events
@@ -18,7 +18,7 @@ SCHEDULES: dict[str, Choice] = {
   "synchronous": Choice(
     synchronous,
     "rounds that wait: for all of a cohort, for the first, or until a deadline",
-    arguments(
+    from_factory(
       synchronous,
       "over_selection",
       "deadline",
@@ -30,7 +30,7 @@ SCHEDULES: dict[str, Choice] = {
     buffered,
     "a server step after every few arrivals; a client that arrives is replaced "
     "at once",
-    arguments(buffered, "max_staleness", concurrency=20, buffer=10),
+    from_factory(buffered, "max_staleness", concurrency=20, buffer=10),
   ),
   "replay": Choice(
     replay,
@@ -40,7 +40,7 @@ SCHEDULES: dict[str, Choice] = {
         "CSV file with the columns client, start and end, in seconds",
         "events_file",
       ),
-      *arguments(replay, buffer=10),
+      *from_factory(replay, buffer=10),
     ),
   ),
 }

@@ -221,7 +221,7 @@ def number_array(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
   return array.astype(np.float64)
 
 
-def scores_of(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
+def score_array(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
   """The scores, given as [n] or [n, T], as [n, T] float64.
 
   Args:

@@ -256,7 +256,7 @@ def _about(
   crossed = zip(tuning.CROSSED, runs.crossed, strict=True)
   return {
     **sizes.of_task(runs.params, runs.validation, runs.test),
-    **sizes.of_clients(clients),
+    **sizes.client_sizes(clients),
     # These options are here for their place in the report, before the others.
     **{name: options[name] for name in sizes.WORK if name in options},
     "rounds": runs.rounds,

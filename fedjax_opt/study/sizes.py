@@ -33,7 +33,7 @@ class ClientSummary(NamedTuple):
   num_different: int
 
 
-def clients_of(clients: ClientData | Population) -> ClientSummary:
+def client_summary_of(clients: ClientData | Population) -> ClientSummary:
   """What a report says of clients.
 
   Labels are whole numbers 'y', one for each example.
@@ -111,7 +111,7 @@ def of_task(
   return size_texts
 
 
-def of_clients(clients: Sequence[ClientSummary]) -> dict[str, str]:
+def client_sizes(clients: Sequence[ClientSummary]) -> dict[str, str]:
   """The sizes of the clients of all conditions, name -> size."""
   if not clients:
     return {}

@@ -192,9 +192,9 @@ def probability_of_improvement(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  scores_a = bootstrap.scores_of("a", a)
+  scores_a = bootstrap.score_array("a", a)
   tasks = scores_a.shape[1]
-  scores = scores_a, bootstrap.scores_of("b", b, tasks)
+  scores = scores_a, bootstrap.score_array("b", b, tasks)
   first, second = (_worst_if_diverged(x, direction) for x in scores)
   # [n_a, n_b, T]: 1 where the run of a is better, 1/2 where they are equal.
   wins = (first[:, None] > second) + 0.5 * (first[:, None] == second)
@@ -251,7 +251,7 @@ def interquartile_mean(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  array = bootstrap.scores_of("scores", scores)
+  array = bootstrap.score_array("scores", scores)
   boot = Bootstrap(confidence, **options)
   if not np.isfinite(array).all():
     return Interval(np.nan)
@@ -300,7 +300,7 @@ def performance_profile(
 
   Source: Agarwal et al. 2021, section 4.2.
   """
-  array = bootstrap.scores_of("scores", scores)
+  array = bootstrap.score_array("scores", scores)
   levels = bootstrap.number_array("thresholds", thresholds, "[L]")
   if np.isnan(levels).any():
     raise ValueError("thresholds: has nan; must be numbers")

@@ -105,7 +105,7 @@ class StudyRuns(NamedTuple):
         data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
           data = own_models.hold_out(data, seed).train
-        clients[label] = sizes.clients_of(data)
+        clients[label] = sizes.client_summary_of(data)
     return clients
 
   def _check_cell(self, method, condition, metric):

@@ -136,7 +136,7 @@ def _best_of_each_seed(runs: PointResults) -> PointResults | None:
 # How clearly the setting was chosen.
 
 
-def scores_of(cell: Cell) -> np.ndarray:
+def seed_scores(cell: Cell) -> np.ndarray:
   """The scores of the settings that were tried. [seeds of tuning, settings]."""
   of_points = cell.criterion.scores(cell.tuning_runs.history)
   settings = cell.tuning.settings
@@ -153,7 +153,7 @@ def num_near_ties(cell: Cell) -> int | None:
   """
   if cell.tuning is None or cell.tuning.best is None:
     return None
-  scores = scores_of(cell)
+  scores = seed_scores(cell)
   if len(scores) < 2:
     return None
   best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]

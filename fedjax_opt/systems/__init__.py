@@ -15,8 +15,8 @@ from fedjax_opt.checks.fields import (
 from fedjax_opt.registry import (
   Choice,
   Hyperparameter,
-  arguments,
   file_path,
+  from_factory,
   register,
 )
 from fedjax_opt.systems.availability import Availability as Availability
@@ -100,10 +100,10 @@ def _choice(seconds, help, redraw=False, of="step", **defaults):
     fields.choice(*UNITS),
   )
   parameters = (
-    *arguments(seconds, **defaults),
+    *from_factory(seconds, **defaults),
     of_parameter,
-    *arguments(from_distribution, "bytes_down", "bytes_up", "bytes_sigma"),
-    *arguments(from_distribution, redraw=redraw),
+    *from_factory(from_distribution, "bytes_down", "bytes_up", "bytes_sigma"),
+    *from_factory(from_distribution, redraw=redraw),
   )
   return Choice(functools.partial(from_distribution, seconds), help, parameters)
 
@@ -153,12 +153,12 @@ AVAILABILITIES: dict[str, Choice] = {
     cyclic,
     "available in a part of every period; each client's periods start at a "
     "random time",
-    arguments(cyclic, "period", "share"),
+    from_factory(cyclic, "period", "share"),
   ),
   "markov": Choice(
     markov,
     "available and absent in turn, by a Markov chain",
-    arguments(markov, "mean_on", "mean_off"),
+    from_factory(markov, "mean_on", "mean_off"),
   ),
   "trace": Choice(
     periods,
@@ -168,7 +168,7 @@ AVAILABILITIES: dict[str, Choice] = {
         "CSV file with the columns client, start and end, in seconds",
         "availability_file",
       ),
-      *arguments(periods, "repeat"),
+      *from_factory(periods, "repeat"),
     ),
   ),
 }

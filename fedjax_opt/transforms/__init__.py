@@ -3,7 +3,7 @@
 `UPLOADS` names them for the command line.
 """
 
-from fedjax_opt.registry import Choice, arguments, register
+from fedjax_opt.registry import Choice, from_factory, register
 from fedjax_opt.transforms.compressors import clip_by_norm as clip_by_norm
 from fedjax_opt.transforms.compressors import error_feedback as error_feedback
 from fedjax_opt.transforms.compressors import quantize as quantize
@@ -18,20 +18,20 @@ UPLOADS: dict[str, Choice] = {
   "top_k": Choice(
     top_k,
     "the entries of largest magnitude",
-    arguments(top_k, fraction=0.01),
+    from_factory(top_k, fraction=0.01),
     label="top-k",
   ),
   "random_k": Choice(
     random_k,
     "entries drawn at random",
-    arguments(random_k, fraction=0.01),
+    from_factory(random_k, fraction=0.01),
     label="random-k",
   ),
   "sign": Choice(sign, "signs, one bit an entry, and the mean magnitude"),
   "quantize": Choice(
     quantize,
     "magnitudes rounded at random to a few levels (QSGD)",
-    arguments(quantize, levels=15),
+    from_factory(quantize, levels=15),
   ),
 }
 register(UPLOADS)

@@ -19,7 +19,7 @@ from fedjax_opt import contract
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, client_output
 from fedjax_opt.checks import fields
-from fedjax_opt.registry import Choice, arguments, register
+from fedjax_opt.registry import Choice, from_factory, register
 from fedjax_opt.transforms import messages
 
 __all__ = [
@@ -270,12 +270,14 @@ AGGREGATORS: dict[str, Choice] = {
   "trimmed_mean": Choice(
     trimmed_mean,
     "the mean of each coordinate without its extremes",
-    arguments(trimmed_mean, fraction={"default": 0.1, "flag": "trim_fraction"}),
+    from_factory(
+      trimmed_mean, fraction={"default": 0.1, "flag": "trim_fraction"}
+    ),
   ),
   "multi_krum": Choice(
     multi_krum,
     "the mean of the messages nearest to the others",
-    arguments(multi_krum, faulty={"default": 1, "flag": "krum_faulty"}),
+    from_factory(multi_krum, faulty={"default": 1, "flag": "krum_faulty"}),
     label="multi-Krum",
   ),
 }

@@ -12,7 +12,7 @@ from fedjax_opt.arrays import norms
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Fraction, Positive, SeedOfRun
-from fedjax_opt.registry import Choice, arguments, register
+from fedjax_opt.registry import Choice, from_factory, register
 from fedjax_opt.transforms import messages
 
 __all__ = ["Fault", "flip", "noise", "with_fault"]
@@ -191,10 +191,10 @@ def _order(seed: int, num_clients: int) -> np.ndarray:
 
 FAULTS: dict[str, Choice] = {
   "flip": Choice(
-    flip, "differences with their sign flipped", arguments(flip, "strength")
+    flip, "differences with their sign flipped", from_factory(flip, "strength")
   ),
   "noise": Choice(
-    noise, "differences with Gaussian noise", arguments(noise, "strength")
+    noise, "differences with Gaussian noise", from_factory(noise, "strength")
   ),
 }
 register(FAULTS)

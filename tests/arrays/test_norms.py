@@ -53,7 +53,7 @@ def test_sums_over_trees_are_the_same_on_accelerators(worst):
   cpu = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
   finite = norms.all_finite(tree)
   with target.use([CUDA]):
-    assert len(norms.joined(jax.tree.leaves(tree))) == 1
+    assert len(norms.in_one_array(jax.tree.leaves(tree))) == 1
     gpu = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
     assert norms.all_finite(tree) == finite
   np.testing.assert_allclose(gpu, cpu, rtol=1e-6)
@@ -62,8 +62,8 @@ def test_sums_over_trees_are_the_same_on_accelerators(worst):
 def test_large_trees_stay_in_leaves():
   leaves = [jnp.zeros(1 << 20), jnp.zeros(2)]
   with target.use([CUDA]):
-    assert [leaf.size for leaf in norms.joined(leaves)] == [1 << 20, 2]
-    assert norms.joined([]) == []
+    assert [leaf.size for leaf in norms.in_one_array(leaves)] == [1 << 20, 2]
+    assert norms.in_one_array([]) == []
 
 
 # Norms of trees: the number, whatever the shapes and types.
@@ -89,7 +89,10 @@ def test_norm_and_distance(dtype, rtol, result):
   with jax.enable_x64(dtype == "float64"):
     x, y = cast(X, dtype), cast(Y, dtype)
     actual = norms.norm(x), norms.distance(x, y)
-    flat = norms.distance(norms.flat(x), y), norms.distance(x, norms.flat(y))
+    flat = (
+      norms.distance(norms.raveled(x), y),
+      norms.distance(x, norms.raveled(y)),
+    )
     np.testing.assert_array_equal(flat, [actual[1]] * 2)
     assert {number.dtype for number in actual} == {jnp.dtype(result)}
     x, y = jax_problems.flat(X), jax_problems.flat(Y)

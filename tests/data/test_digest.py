@@ -87,13 +87,13 @@ def test_which_set_differs(other, names):
   of_set = digest.of_data([clients()], part, part)
   words = f"other data ({names})" if names else ""
   of_other = digest.of_data([other], part, part)
-  assert digest.difference(of_set, of_other) == words
+  assert digest.changed(of_set, of_other) == words
   other_parts = {"validation": (EXAMPLES, part), "test": (part, EXAMPLES)}
   for name, (validation, test) in other_parts.items():
     of_other = digest.of_data([clients()], validation, test)
-    assert digest.difference(of_set, of_other) == f"other data ({name})"
+    assert digest.changed(of_set, of_other) == f"other data ({name})"
   of_train = digest.of_data([clients()])
-  assert digest.difference(of_set, of_train) == "other data (validation, test)"
+  assert digest.changed(of_set, of_train) == "other data (validation, test)"
 
 
 def test_how_lists_are_held_does_not_matter(monkeypatch):
@@ -116,7 +116,7 @@ def test_seeds_with_their_own_partition(is_wasteful, monkeypatch):
   of_joined = inputs.data_of_seeds(data_of_seeds.get, [0, 1])
   assert digest.of_data([of_joined]) == of_data
   turned = digest.of_data(list(data_of_seeds.values())[::-1])
-  assert digest.difference(of_data, turned) == "other data (partition)"
+  assert digest.changed(of_data, turned) == "other data (partition)"
   of_equal = digest.of_data([clients(), clients()])
   assert of_equal == digest.of_data([clients()])
 
@@ -129,9 +129,9 @@ def test_clients_on_disk(tmp_path):
   of_data = digests("one", clients())
   assert digests("two", clients()) == of_data
   of_flipped = digests("three", clients(x=flipped(X)))
-  assert digest.difference(of_data, of_flipped) == "other data (train examples)"
+  assert digest.changed(of_data, of_flipped) == "other data (train examples)"
   sizes = digests("four", clients([[0, 1], [2, 3, 4], ROWS[2]]))
-  assert "partition" in digest.difference(of_data, sizes)
+  assert "partition" in digest.changed(of_data, sizes)
 
 
 def test_records_of_earlier_versions_are_found(tmp_path):

@@ -172,7 +172,7 @@ def test_steps_go_on_into_further_epochs():
 
 def test_replacement_repeats_examples_of_the_client():
   plan = BatchPlan.create(np.array(SIZES[:4]), 4, steps=200, replacement=True)
-  assert plan.needs_no_mask
+  assert plan.fills_all_steps
   for m, steps in enumerate(draw(plan, SIZES[:4])):
     values, counts = np.unique(np.ravel(steps), return_counts=True)
     np.testing.assert_array_equal(values, 100 * m + np.arange(SIZES[m]))

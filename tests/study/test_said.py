@@ -89,7 +89,7 @@ def captions(*cells, **options):
 def clients(y=LABELS, rows=((0, 1, 1), (2, 3))):
   examples = {"x": X} if y is None else {"x": X, "y": y}
   data = fo.ClientData.from_partition(examples, rows, keep_pool=True)
-  return sizes.clients_of(data)
+  return sizes.client_summary_of(data)
 
 
 def without_losses():

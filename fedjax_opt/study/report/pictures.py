@@ -20,7 +20,7 @@ from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Picture, StudyPictures
 from fedjax_opt.study.report.study_tables import axes_of
 from fedjax_opt.study.study_cells import StudyCells
-from fedjax_opt.study.tuning import scores_of
+from fedjax_opt.study.tuning import seed_scores
 from fedjax_opt.study.verdicts import DIVERGED
 from fedjax_opt.study.words import condition_label
 
@@ -252,7 +252,7 @@ def _sensitivity(
   def of_cell(cell: Cell) -> plots.Curve:
     x = [setting.hyperparameters[name] for setting in cell.tuning.settings]
     order = np.argsort(x)
-    x, scores = np.array(x, float)[order], scores_of(cell)[:, order]
+    x, scores = np.array(x, float)[order], seed_scores(cell)[:, order]
     return drawing.curve(metric, x, scores)
 
   panels = album.panels(of_cell, cells)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedjax_opt.data.digest import difference
+from fedjax_opt.data.digest import changed
 from fedjax_opt.datasets import texts, tokenization
 from fedjax_opt.models import Encoder
 from tests.helpers import text_data
@@ -179,7 +179,7 @@ def test_an_encoder_is_known_by_its_weights(data, checkpoint):
   arrays = plain.leaves("distilbert", num_classes=15)
   plain.write(checkpoint, "distilbert", arrays, "distilbert.")
   now = prepare(*flags.split()).loaded.digests
-  assert difference(before, now) == "other data (pretrained)"
+  assert changed(before, now) == "other data (pretrained)"
 
 
 @pytest.mark.slow
