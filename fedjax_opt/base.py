@@ -30,7 +30,7 @@ LossFn = Annotated[Callable[[Params, Batch, jax.Array], jax.Array], fields.LOSS]
 # (params, batch, rng) -> [B, d]. The features before a model's last layer.
 FeaturesFn = Annotated[
   Callable[[Params, Batch, jax.Array], jax.Array],
-  fields.function(functions.FEATURES_FORM),
+  fields.function(functions.FEATURES_TAKES),
 ]
 
 # How a client moves: any optax transformation, or a function from the round
@@ -66,7 +66,7 @@ VERSION = "0.1.0"  # Of the package.
 # is a `ClientData`, `test` a batch of all test examples or None. It is called
 # with `validation=`, a batch too, if a run was given validation examples.
 EvaluateFn = Annotated[
-  Callable[..., dict[str, jax.Array]], fields.function(functions.EVALUATE_FORM)
+  Callable[..., dict[str, jax.Array]], fields.function(functions.EVALUATE_TAKES)
 ]
 
 # The mean losses over examples, by the examples. A point of which one is not
@@ -193,7 +193,7 @@ def client_output(
     ValueError: if it fails, or naming what is of a wrong shape.
   """
   output = errors.call(
-    "one_client", functions.ONE_CLIENT_FORM, one_client, worker, broadcast
+    "one_client", functions.ONE_CLIENT_TAKES, one_client, worker, broadcast
   )
   if output is None:
     raise TypeError(

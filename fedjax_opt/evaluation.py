@@ -35,7 +35,7 @@ __all__ = [
 # right.
 PerExampleFn = Annotated[
   Callable[[Params, Batch], dict[str, jax.Array]],
-  fields.function(functions.PER_EXAMPLE_FORM),
+  fields.function(functions.PER_EXAMPLE_TAKES),
 ]
 
 

@@ -26,7 +26,7 @@ from fedjax_opt import ClientData, Population
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
-from fedjax_opt.engine.own_models import Parts
+from fedjax_opt.engine.own_models import ExampleParts
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.models import pretrained
 
@@ -39,8 +39,8 @@ class ClientTests(NamedTuple):
     heldout_clients: examples of clients that never train; {} if there are none.
   """
 
-  per_client: Mapping[int, Parts] = {}
-  heldout_clients: Mapping[int, Parts] = {}
+  per_client: Mapping[int, ExampleParts] = {}
+  heldout_clients: Mapping[int, ExampleParts] = {}
 
   def examples(self) -> list[ClientData]:
     """The examples to measure, and those to personalize on, of all seeds."""
@@ -169,14 +169,18 @@ def clients_and_tests(
   of_test = "client_test_fraction", fraction
   # Without a fraction, all examples of clients that never train are measured.
   heldout_tests = {
-    seed: Parts.of(data, seed, of_test) if fraction else Parts(None, data)
+    seed: ExampleParts.of(data, seed, of_test)
+    if fraction
+    else ExampleParts(None, data)
     for seed, data in heldout.items()
   }
   if not (fraction or chooses):
     return train, ClientTests({}, heldout_tests)
   name = "validation_fraction"
   shares = of_test, (name, spec.validation_fraction if chooses else None)
-  parts = {seed: Parts.of(data, seed, *shares) for seed, data in train.items()}
+  parts = {
+    seed: ExampleParts.of(data, seed, *shares) for seed, data in train.items()
+  }
   train = {seed: of_seed.train for seed, of_seed in parts.items()}
   return train, ClientTests(parts, heldout_tests)
 

@@ -44,13 +44,13 @@ def cast_like(new: Any, old: Any) -> Any:
   return jax.tree.map(cast, new, old) if is_like else new
 
 
-def merge(one: Any, other: Any) -> Any:
+def merge(first: Any, second: Any) -> Any:
   """All leaves of two trees, of which one has None where the other has a leaf.
 
   Where both have a leaf, that of the first.
   """
   either = lambda first, second: second if first is None else first
-  return jax.tree.map(either, one, other, is_leaf=lambda leaf: leaf is None)
+  return jax.tree.map(either, first, second, is_leaf=lambda leaf: leaf is None)
 
 
 def without(tree: Any, other: Any) -> Any:

@@ -311,13 +311,13 @@ KINDS: dict[Any, Field] = {
 }
 
 
-def checked(**specs: Field | str) -> Callable[[Callable], Callable]:
+def checked(**own_fields: Field | str) -> Callable[[Callable], Callable]:
   """A decorator of public functions and classes, which checks their arguments.
 
   Args:
-    **specs: fields of arguments whose annotation says nothing, or too little. A
-      string is the interval of a number, as in `Positive`. Whether None is
-      accepted follows from the annotation.
+    **own_fields: fields of arguments whose annotation says nothing, or too
+      little. A string is the interval of a number, as in `Positive`. Whether
+      None is accepted follows from the annotation.
 
   Returns:
     The decorator; the target has its fields as `checked_fields`, by name.
@@ -326,10 +326,10 @@ def checked(**specs: Field | str) -> Callable[[Callable], Callable]:
   def decorate(target):
     if not inspect.isclass(target):
       return _checking(
-        target, fields_of(target, **specs), inspect.signature(target)
+        target, fields_of(target, **own_fields), inspect.signature(target)
       )
     maker = "__new__" if issubclass(target, tuple) else "__init__"
-    make, fields = getattr(target, maker), fields_of(target, **specs)
+    make, fields = getattr(target, maker), fields_of(target, **own_fields)
     setattr(target, maker, _checking(make, fields, inspect.signature(make)))
     target.checked_fields = fields
     return target

@@ -16,10 +16,10 @@ import optax
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import brief, check_function, form
 
-LOSS_FORM = "(params, batch, rng) -> [B]"
-FEATURES_FORM = "(params, batch, rng) -> [B, d]"
-EVALUATE_FORM = "(params, data, test) -> {name: scalar}"
-ONE_CLIENT_FORM = "(worker, broadcast) -> message"
+LOSS_TAKES = "(params, batch, rng) -> [B]"
+FEATURES_TAKES = "(params, batch, rng) -> [B, d]"
+EVALUATE_TAKES = "(params, data, test) -> {name: scalar}"
+ONE_CLIENT_TAKES = "(worker, broadcast) -> message"
 # Columns of tables of metrics that are no metrics.
 _TABLE_COLUMNS = ("point", "round", "seed")
 # Metrics that a run counts itself.
@@ -27,16 +27,16 @@ COUNTED_BY_RUN = (
   "time", "bytes_down", "bytes_up", "gradient_evaluations",
   "rejected_clients", "clipped_clients", "lost_rounds",
 )  # fmt: skip
-PER_EXAMPLE_FORM = "(params, batch) -> {name: [B]}"
+PER_EXAMPLE_TAKES = "(params, batch) -> {name: [B]}"
 
 
 def check_loss(name: str, value: Any) -> None:
   """Raises TypeError if it is no function of parameters, batch and key."""
   if isinstance(value, optax.GradientTransformation):
     raise TypeError(
-      f"{name}: is an optimizer; must be a function {LOSS_FORM}, given first"
+      f"{name}: is an optimizer; must be a function {LOSS_TAKES}, given first"
     )
-  check_function(name, value, LOSS_FORM)
+  check_function(name, value, LOSS_TAKES)
 
 
 def checked_loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +49,7 @@ def checked_loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
 
   @functools.wraps(loss_fn, updated=())
   def checked(params, batch, rng):
-    losses = _of_batch("loss_fn", LOSS_FORM, loss_fn, params, batch, rng)
+    losses = _of_batch("loss_fn", LOSS_TAKES, loss_fn, params, batch, rng)
     _check_per_example("loss_fn", losses, batch)
     if not jnp.issubdtype(losses.dtype, jnp.floating):
       raise TypeError(
@@ -66,7 +66,7 @@ def checked_features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 
   def checked(params, batch, rng):
     output = _of_batch(
-      "features_fn", FEATURES_FORM, features_fn, params, batch, rng
+      "features_fn", FEATURES_TAKES, features_fn, params, batch, rng
     )
     shape, size = getattr(output, "shape", ()), _size(batch)
     if len(shape) != 2 or shape[0] != size:
@@ -170,7 +170,7 @@ def checked_metrics(
   if validation is not None:
     evaluate = functools.partial(evaluate, validation=validation)
   measured = errors.call(
-    "evaluate", EVALUATE_FORM, evaluate, params, data, test
+    "evaluate", EVALUATE_TAKES, evaluate, params, data, test
   )
   measured = checked_scalars("evaluate", measured)
   check_columns("evaluate", measured, COUNTED_BY_RUN)
@@ -253,7 +253,7 @@ def checked_per_example(
     TypeError: if it takes other arguments, or returns no such dictionary.
     ValueError: if it fails, or a metric is not one number per example.
   """
-  outputs = _of_batch("per_example", PER_EXAMPLE_FORM, function, params, batch)
+  outputs = _of_batch("per_example", PER_EXAMPLE_TAKES, function, params, batch)
   _check_dict("per_example", outputs, f"{{name: [{_size(batch)}]}}")
   check_columns("per_example", outputs, COUNTED_BY_RUN)
   for key, value in outputs.items():

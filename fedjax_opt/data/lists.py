@@ -175,7 +175,7 @@ def rows_of(
   return jnp.where(jnp.arange(indices.width) < lengths[:, None], rows, 0)
 
 
-def with_own(rows: jax.Array, is_owned: jax.Array) -> jax.Array:
+def fill_padding(rows: jax.Array, is_owned: jax.Array) -> jax.Array:
   """[n], rows whose padding is replaced by the others, over and over; traced.
 
   So a model that normalizes by its batch sees no example of another client.

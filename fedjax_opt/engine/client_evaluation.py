@@ -220,7 +220,7 @@ def client_means(
   size = data.sizes.at[client].get(mode="clip")
   at_once = min(_EXAMPLES_AT_ONCE, len(rows))
   rows = jnp.pad(rows, (0, -len(rows) % at_once))
-  rows = lists.with_own(rows, jnp.arange(len(rows)) < size)
+  rows = lists.fill_padding(rows, jnp.arange(len(rows)) < size)
 
   def sums(i):
     batch_rows = lax.dynamic_slice_in_dim(rows, i * at_once, at_once)
@@ -320,8 +320,8 @@ def config_of(
   """The options of the clients' work, on one device."""
   if not local_steps:  # No batches are used.
     options = {**options, "batch_size": 1}
-  settings = {**options, "local_steps": local_steps or 1, "client_devices": 1}
-  config = Config.create(data, settings, params)
+  options = {**options, "local_steps": local_steps or 1, "client_devices": 1}
+  config = Config.create(data, options, params)
   if options.get("client_chunk") is None:
     chunk = min(config.client_chunk, _CLIENTS_AT_ONCE)
     config = dataclasses.replace(config, client_chunk=chunk)

@@ -31,7 +31,7 @@ _MOST_ROUNDS = 1000
 _COUNT = fields.integer(1)
 _MAPS = fields.choice("auto", "vmap", "scan")
 _SHARDING = fields.function("(path, shape) -> PartitionSpec")
-_EVALUATE = fields.function(functions.EVALUATE_FORM)
+_EVALUATE = fields.function(functions.EVALUATE_TAKES)
 
 
 class RunOptions(TypedDict, total=False):
@@ -415,31 +415,31 @@ class Config:
       TypeError: naming one that is unknown or of a wrong type.
     """
     check_option_names(options, GRID_DEFAULTS)
-    settings = GRID_DEFAULTS | options
+    options = GRID_DEFAULTS | options
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
-    places = settings["cohort_size"] if clock is None else clock.places
+    places = options["cohort_size"] if clock is None else clock.places
     cohort_size = _cohort_size(places, num_clients, clock is not None)
-    check_options(settings)
+    check_options(options)
     plan_names = ("batch_size", "local_epochs", "local_steps", "replacement")
     plan = BatchPlan.create(
-      sizes, *(settings[name] for name in (*plan_names, "drop_remainder"))
+      sizes, *(options[name] for name in (*plan_names, "drop_remainder"))
     )
     if clock is not None and clock.is_partial:
       plan = dataclasses.replace(plan, min_steps=0)
     mesh = sharding.make_mesh(
-      settings["client_devices"],
-      settings["grid_devices"],
+      options["client_devices"],
+      options["grid_devices"],
       num_settings or 1,
       cohort_size,
-      settings["model_devices"],
+      options["model_devices"],
     )
     layout = sharding.Layout(
-      mesh, num_settings is not None, settings["model_sharding"]
+      mesh, num_settings is not None, options["model_sharding"]
     )
     chunk = chunk_size(
-      settings["client_map"],
-      settings["client_chunk"],
+      options["client_map"],
+      options["client_chunk"],
       typical_steps(plan.num_steps(sizes), cohort_size),
       layout.client_devices,
       params=params,
@@ -451,24 +451,24 @@ class Config:
       "cohort_size": cohort_size,
       # A schedule draws clients itself, perhaps more than there are.
       "sampler": resolve(
-        settings["sampler"], num_clients, min(cohort_size, num_clients)
+        options["sampler"], num_clients, min(cohort_size, num_clients)
       ),
       "plan": plan,
-      "by_examples": settings["weighting"] == "examples",
+      "by_examples": options["weighting"] == "examples",
       "client_chunk": chunk,
-      "chooses_client_chunk": (settings["client_map"], settings["client_chunk"])
+      "chooses_client_chunk": (options["client_map"], options["client_chunk"])
       == ("auto", None),
-      "trace": tuple(settings["trace"]),
+      "trace": tuple(options["trace"]),
       "mean_size": float(np.mean(sizes)),
       "seeds_differ": _differ(np.mean(sizes, axis=-1))
       or _differ(np.max(plan.num_steps(sizes), axis=-1)),
       "max_size": data.max_size,
       "layout": layout,
-      "vmaps_points": _vmaps_points(settings, params, plan.batch_size),
+      "vmaps_points": _vmaps_points(options, params, plan.batch_size),
       "clock": clock,
     }
     names = [field.name for field in dataclasses.fields(cls)]
-    plain_fields = {name: settings[name] for name in names if name in settings}
+    plain_fields = {name: options[name] for name in names if name in options}
     return cls(**plain_fields | resolved)
 
 

@@ -196,10 +196,10 @@ class Executor:
       if not self._limit_clients(self.config.client_chunk // 2):
         raise
       return True
-    needs = [needed_bytes(program) for program in self._programs.values()]
-    if self.take_fewer_settings(needs) or self._take_fewer_clients():
+    needed = [needed_bytes(program) for program in self._programs.values()]
+    if self.take_fewer_settings(needed) or self._take_fewer_clients():
       return True
-    self._warn_of_memory(needs)
+    self._warn_of_memory(needed)
     return False
 
   def _compiled(self, names: set[str]) -> dict[str, jax.stages.Compiled]:
@@ -216,11 +216,11 @@ class Executor:
       with self._explaining_memory():
         return {name: future.result() for name, future in futures.items()}
 
-  def take_fewer_settings(self, needs: list[int | None]) -> bool:
+  def take_fewer_settings(self, needed: list[int | None]) -> bool:
     """Has fewer settings at a time, if the programs need too much memory.
 
     Args:
-      needs: bytes of each program, None where that is unknown; none where a
+      needed: bytes of each program, None where that is unknown; none where a
         resumed run has nothing left to compute.
 
     Returns:
@@ -232,7 +232,7 @@ class Executor:
       return False
     per_device = len(self.active_settings.present) // config.layout.grid_devices
     chunk = min(config.grid_chunk or per_device, per_device)
-    largest = 0 if None in needs else max(needs, default=0)
+    largest = 0 if None in needed else max(needed, default=0)
     at_most = chunks.largest_that_fits(chunk, largest, target.device_bytes())
     if at_most == chunk:
       return False
@@ -249,12 +249,12 @@ class Executor:
     Returns:
       Whether the programs are to be compiled anew.
     """
-    needs, memory = self.needed_bytes, target.device_bytes()
-    if memory is None or needs is None:
+    needed, memory = self.needed_bytes, target.device_bytes()
+    if memory is None or needed is None:
       return False
     analysis = self._programs["rounds"].memory_analysis()
     client_bytes = analysis.temp_size_in_bytes
-    spare = memory - (needs - client_bytes)
+    spare = memory - (needed - client_bytes)
     return self._limit_clients(
       chunks.largest_that_fits(self.config.client_chunk, client_bytes, spare)
     )
@@ -384,19 +384,19 @@ class Executor:
     except jax.errors.JaxRuntimeError as error:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
-      needs = name and needed_bytes(self._programs[name])
-      text = _memory_advice(needs, target.device_bytes())
+      needed = name and needed_bytes(self._programs[name])
+      text = _memory_advice(needed, target.device_bytes())
       raise MemoryError(text) from error
 
-  def _warn_of_memory(self, needs):
+  def _warn_of_memory(self, needed):
     """Warns if a program will not fit, before it is run."""
     memory = target.device_bytes()
-    if None in needs or memory is None or not needs:
+    if None in needed or memory is None or not needed:
       return
     # Of a processor's memory a run takes half by choice, and can take all.
     limit = 2 * memory if target.platform() == "cpu" else memory
-    if max(needs) > limit:
-      warnings.warn(_memory_advice(max(needs), limit), stacklevel=2)
+    if max(needed) > limit:
+      warnings.warn(_memory_advice(max(needed), limit), stacklevel=2)
 
 
 def needed_bytes(program: jax.stages.Compiled) -> int | None:

@@ -25,7 +25,7 @@ from fedjax_opt.transforms.upload import own_part
 TEST_FRACTION, VALIDATION_FRACTION = 0.2, 0.1
 
 
-class Parts(NamedTuple):
+class ExampleParts(NamedTuple):
   """The parts of each client's examples.
 
   Attributes:
@@ -41,7 +41,7 @@ class Parts(NamedTuple):
   @classmethod
   def of(
     cls, data: ClientData, seed: int, *fractions: tuple[str, float | None]
-  ) -> "Parts":
+  ) -> "ExampleParts":
     """Holds out parts of each client's examples, each of what others left.
 
     Args:
@@ -62,7 +62,7 @@ class Parts(NamedTuple):
     return cls(data, *parts)
 
 
-def hold_out(data: ClientData, seed: int) -> Parts:
+def hold_out(data: ClientData, seed: int) -> ExampleParts:
   """A fifth of each client's examples for test, a tenth of the rest to choose.
 
   Raises:
@@ -76,7 +76,9 @@ def hold_out(data: ClientData, seed: int) -> Parts:
     )
   with errors_of("own_models"):
     shares = (TEST_FRACTION, VALIDATION_FRACTION)
-    return Parts.of(data, seed, *(("fraction", share) for share in shares))
+    return ExampleParts.of(
+      data, seed, *(("fraction", share) for share in shares)
+    )
 
 
 def metric_names(
@@ -104,7 +106,7 @@ class OwnModels:
     make: Callable[..., Algorithm],
     points: Sequence[Mapping[str, Any]],
     per_example: PerExampleFn,
-    parts: Mapping[int, Parts],
+    parts: Mapping[int, ExampleParts],
     measured: Sequence[str],
     **options: Any,
   ):

@@ -301,7 +301,7 @@ class Worker:
     chunk = min(chunk, len(rows))
     padding = -len(rows) % chunk
     rows, mask = jnp.pad(rows, (0, padding)), jnp.pad(mask, (0, padding))
-    rows = lists.with_own(rows, mask)
+    rows = lists.fill_padding(rows, mask)
 
     def add(i, totals):
       batch = self._examples_at(

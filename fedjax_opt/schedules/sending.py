@@ -60,20 +60,20 @@ class Sender:
     if not idle:
       return None, 0
     if available is None:
-      i = self._draw()
+      i = self._next_index()
       return int(self._who[i] * len(idle)), i
     for _ in range(_TRIES):
-      i = self._draw()
+      i = self._next_index()
       place = int(self._who[i] * len(idle))
       if available.is_on(idle[place], now):
         return place, i
     slots = [p for p, client in enumerate(idle) if available.is_on(client, now)]
     if not slots:
       return None, 0
-    i = self._draw()
+    i = self._next_index()
     return slots[int(self._who[i] * len(slots))], i
 
-  def _draw(self):
+  def _next_index(self):
     """The index of the next random numbers."""
     if self._next == _BLOCK_SIZE:
       picks, speeds = (rng.random(_BLOCK_SIZE) for rng in self._generators)

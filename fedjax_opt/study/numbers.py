@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_opt.results.metric_names import bounds, is_fraction
 from fedjax_opt.results.names import format_number
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.pairs import SAME
+from fedjax_opt.study.pairs import CLOSE
 from fedjax_opt.study.words import NOTHING
 
 # Percents whose intervals are shorter than this have two decimals.
@@ -68,7 +68,7 @@ class NumberFormat(NamedTuple):
       least, most = bounds(self.metric)
       low, high = max(low, least), min(high, most)
     values = [estimate, *([low, high] if interval.has_ends else [])]
-    has_length = high - low > SAME * abs(high) and self.decimals is not None
+    has_length = high - low > CLOSE * abs(high) and self.decimals is not None
     finer = self._without_zeros(values, high - low if has_length else np.inf)
     text, *ends = map(finer.value, values)
     return text, " to ".join(ends)

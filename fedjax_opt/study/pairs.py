@@ -22,7 +22,7 @@ from fedjax_opt.study.power import LEVEL, smallest_difference
 
 # Values whose difference, relative to the larger one, is smaller than this
 # count as equal: metrics are sums in float32.
-SAME = 1e-6
+CLOSE = 1e-6
 
 
 class Pair(NamedTuple):
@@ -127,7 +127,7 @@ def _detectable(pair: Pair, num_pairs: int) -> float:
 
 def _has_width(a: np.ndarray, b: np.ndarray) -> np.ndarray:
   """Whether values vary by more than rounding. [n, ...] -> [...]."""
-  return np.ptp(a - b, axis=0) > SAME * _size(a, b)
+  return np.ptp(a - b, axis=0) > CLOSE * _size(a, b)
 
 
 def _size(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -156,7 +156,7 @@ def p_values(a: Any, b: Any) -> np.ndarray:
     return np.full(a.shape[1:], np.nan)
   with warnings.catch_warnings(action="ignore"):  # Where there is no width.
     p = stats.ttest_rel(a, b).pvalue
-  differs = np.abs((a - b).mean(axis=0)) > SAME * _size(a, b)
+  differs = np.abs((a - b).mean(axis=0)) > CLOSE * _size(a, b)
   of_signs = np.where(differs, 2.0 ** (1 - len(a)), 1.0)
   return np.where(_has_width(a, b), p, of_signs)
 

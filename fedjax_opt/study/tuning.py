@@ -14,7 +14,7 @@ import numpy as np
 
 from fedjax_opt.study import statistics
 from fedjax_opt.study.cells import Cell, PointResults
-from fedjax_opt.study.pairs import SAME
+from fedjax_opt.study.pairs import CLOSE
 
 BUDGETS = ("equal", "unequal")
 # The default number of fresh seeds for the report. It does not depend on how
@@ -159,6 +159,6 @@ def num_near_ties(cell: Cell) -> int | None:
   best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
   sign = 1 if cell.criterion.direction == "max" else -1
   lead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
-  least = cell.grain(cell.criterion.metric) * (1 - SAME)
+  least = cell.grain(cell.criterion.metric) * (1 - CLOSE)
   is_near = (lead.low <= 0) | (lead.estimate < least)
   return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.

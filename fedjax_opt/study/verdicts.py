@@ -18,7 +18,7 @@ from fedjax_opt.results.metric_names import (
 from fedjax_opt.study import bootstrap, statistics
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.pairs import LEVEL, SAME, Pair
+from fedjax_opt.study.pairs import CLOSE, LEVEL, Pair
 
 BEST, WORSE, TIED = "best", "worse", "not told apart"
 DIVERGED, COLLAPSED = "diverged", "collapsed"
@@ -154,7 +154,7 @@ def _best(cells: Sequence[Cell], metric: str) -> list[Cell]:
   return [
     cell
     for cell, mean in zip(usable, means, strict=True)
-    if math.isclose(mean, top, rel_tol=SAME)
+    if math.isclose(mean, top, rel_tol=CLOSE)
   ]
 
 
@@ -181,7 +181,7 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
     # Those that are told apart least: without a test, or with the largest p.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(other, cell, pairs) for other in best), key=closeness)
-    is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - SAME)
+    is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - CLOSE)
     kind = WORSE if _is_clear(pair) and is_of_interest else TIED
     remark = _remark(pair, metric, is_of_interest)
     wins = probability(metric, pair.first.final(metric), values)
@@ -219,7 +219,7 @@ def _remark(pair: Pair, metric: str, is_of_interest: bool) -> str:
   if _is_clear(pair) and not is_of_interest:
     remarks.append("differs by less than the smallest effect of interest")
   example_set, size = pair.second.examples_of(metric), pair.difference.estimate
-  if abs(size) < pair.second.grain(metric) * (1 - SAME):
+  if abs(size) < pair.second.grain(metric) * (1 - CLOSE):
     remarks.append(f"less than one of {example_set.size} examples")
   return "; ".join(remarks)
 

@@ -11,7 +11,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import evaluation
-from fedjax_opt.engine.own_models import OwnModels, Parts
+from fedjax_opt.engine.own_models import ExampleParts, OwnModels
 from tests.helpers import cases, jax_problems
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 1, 9), seed=3)
@@ -274,7 +274,7 @@ def test_are_those_of_each_client(make):
   train, test = ({s: pair[i] for s, pair in splits.items()} for i in (0, 1))
   grid = {"lr": [0.05, 0.5]}
   points = fo.grid_points(grid, list(train))
-  parts = {seed: Parts(*pair) for seed, pair in splits.items()}
+  parts = {seed: ExampleParts(*pair) for seed, pair in splits.items()}
   own_models = OwnModels(make, points, per_example_of_cases, parts, ["test"])
   actual, expected = [], []
 
