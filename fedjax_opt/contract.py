@@ -117,10 +117,10 @@ def check_points(
     jax.eval_shape(trace, numbers)
 
 
-def _algorithm_of(make, hyperparameters, kind):
+def _algorithm_of(make, hyperparameters, given):
   """The algorithm of one point; what `make` raises becomes one line."""
   names = ", ".join(hyperparameters) or "none"
-  with errors.calling(f"make: failed with {kind} ({names})"):
+  with errors.calling(f"make: failed with {given} ({names})"):
     return make(**hyperparameters)
 
 

@@ -54,13 +54,13 @@ def first_of_shuffle(key, epoch, n_max, count):
   return positions[jnp.argsort(sort_key[positions], stable=True)]
 
 
-def is_few(num: int, count: int) -> bool:
-  """Whether `distinct` draws `count` of `num` numbers one by one."""
-  return num > _PACKED and 8 * count <= num
+def is_few(limit: int, count: int) -> bool:
+  """Whether `distinct` draws `count` of `limit` numbers one by one."""
+  return limit > _PACKED and 8 * count <= limit
 
 
 def distinct(
-  key: jax.Array, most: int, count: int, num: jax.Array | int | None = None
+  key: jax.Array, most: int, count: int, limit: jax.Array | int | None = None
 ) -> jax.Array:
   """Different whole numbers, each set and each order of them as likely.
 
@@ -69,17 +69,17 @@ def distinct(
 
   Args:
     key: [] random key.
-    most: the largest `num` that there can be.
+    most: the largest `limit` that there can be.
     count: how many numbers.
-    num: the numbers are below this: `most`, which it is if None, or `most - 1`.
+    limit: the numbers are below this: `most - 1` or `most`, which None means.
 
   Returns:
     [count] int32, in a random order.
   """
   if not is_few(most, count):
-    if num is None:
+    if limit is None:
       return first_of_shuffle(key, 0, most, count)
-    return shuffle(key, 0, most, num)[:count]
+    return shuffle(key, 0, most, limit)[:count]
   num_bits = (most - 1).bit_length()
   num_draws = draws_needed(most, count, num_bits)
   key = jax.random.fold_in(key, 0)
@@ -88,7 +88,7 @@ def distinct(
   ordered, turns = lax.sort((bits, turn), num_keys=1, is_stable=True)
   # Of equal numbers the sort leaves the one drawn first in front.
   is_first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
-  is_below = ordered < jnp.asarray(most if num is None else num, jnp.uint32)
+  is_below = ordered < jnp.asarray(most if limit is None else limit, jnp.uint32)
   is_new = jnp.zeros(num_draws, bool).at[turns].set(is_first & is_below)
   place = jnp.where(is_new, jnp.cumsum(is_new) - 1, count)
   # The places from `count` on do not exist, and are not written.
@@ -99,8 +99,8 @@ def distinct(
 def draws_needed(most, count, num_bits):
   """D, so many draws that fewer than `count` new ones have P < 2^-64.
 
-  A draw of `num_bits` bits is exactly uniform below 2^num_bits. It is below
-  `num` and new with a probability of at least q = (most - count) / 2^num_bits,
+  A draw of `num_bits` bits is exactly uniform below 2^num_bits. It is below the
+  limit and new with a probability of at least q = (most - count) / 2^num_bits,
   whatever was drawn before, so at least Binomial(D, q) draws are new. By
   Hoeffding P(fewer than count) <= exp(-2 (D q - count)^2 / D), which is 2^-64
   where sqrt(D) solves q x^2 - a x - count = 0 with a = sqrt(32 log 2).

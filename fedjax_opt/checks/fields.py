@@ -391,7 +391,7 @@ def fields_of(
   return {name: field for name, field in fields.items() if field is not None}
 
 
-def _field_of(annotation, spec):
+def _field_of(annotation, given):
   """The field of an argument, or None if nothing is known of it."""
   inner, optional = annotation, False
   if annotation not in KINDS and type(None) in typing.get_args(annotation):
@@ -399,11 +399,13 @@ def _field_of(annotation, spec):
     kinds = [k for k in typing.get_args(annotation) if k is not type(None)]
     inner = functools.reduce(operator.or_, kinds)
   if typing.get_origin(inner) is Annotated:
-    inner, annotated_spec = typing.get_args(inner)
-    spec = spec or annotated_spec
-  field = spec if isinstance(spec, Field) else KINDS.get(inner, _of_form(inner))
-  if isinstance(spec, str):
-    field = dataclasses.replace(field, interval=spec)
+    inner, of_annotation = typing.get_args(inner)
+    given = given or of_annotation
+  field = (
+    given if isinstance(given, Field) else KINDS.get(inner, _of_form(inner))
+  )
+  if isinstance(given, str):
+    field = dataclasses.replace(field, interval=given)
   if field is None or field.optional or not optional:
     return field
   return dataclasses.replace(field, optional=True)

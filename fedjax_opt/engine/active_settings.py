@@ -141,12 +141,12 @@ class ActiveSettings:
     return {"grid/active": self.active, "grid/present": self.present}
 
   def restore(
-    self, record: Mapping[str, np.ndarray], state: RunState
+    self, arrays: Mapping[str, np.ndarray], state: RunState
   ) -> RunState:
     """Continues from a checkpoint, with the settings that were present in it.
 
     Args:
-      record: has what `to_arrays` gave.
+      arrays: has what `to_arrays` gave.
       state: of all settings, as `state_of_all` gave it.
 
     Returns:
@@ -154,7 +154,7 @@ class ActiveSettings:
     """
     if self._devices > 1 or not self.points.has_axes:
       return state  # No setting was dropped, see `drop`.
-    self.active, self.present = record["grid/active"], record["grid/present"]
+    self.active, self.present = arrays["grid/active"], arrays["grid/present"]
     # Diverged settings may have stayed present in the run that saved this.
     if self._config.vmaps_points:
       self.present = self.active

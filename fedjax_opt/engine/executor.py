@@ -273,15 +273,15 @@ class Executor:
     self,
     state: RunState,
     segment_and_cohorts: tuple[dict[str, Any], Any],
-    first: int,
+    first_round: int,
     stop: int,
   ) -> tuple[RunState, dict[str, Any], dict[str, Any]]:
-    """Runs rounds `first` to `stop - 1`.
+    """Runs rounds `first_round` to `stop - 1`.
 
     Args:
       state: as `put` gave it; overwritten, but for the frozen leaves.
       segment_and_cohorts: of these rounds, as `Feed.next_segment` gave them.
-      first: the first round.
+      first_round: the first round.
       stop: rounds done then.
 
     Returns:
@@ -293,8 +293,8 @@ class Executor:
     inputs = self._rounds_inputs(
       state._replace(client_state=cohort_states),
       segment,
-      first,
-      stop - first,
+      first_round,
+      stop - first_round,
       multi_process.random_words,
     )
     program = self._programs["rounds"]
@@ -344,13 +344,15 @@ class Executor:
       grid_programs.params_program(self.config, self._points.make)
     )
 
-  def _rounds_inputs(self, state, segment, first, num_rounds, random_words):
+  def _rounds_inputs(
+    self, state, segment, first_round, num_rounds, random_words
+  ):
     per_point = (
       self._secret_words(random_words),
       self._hyperparameters,
       self._is_active,
     )
-    numbers = np.int32(first), np.int32(num_rounds)
+    numbers = np.int32(first_round), np.int32(num_rounds)
     shared = (*_with_frozen(self._data, state.frozen), *numbers)
     changing = state.server, state.client_state
     return changing, per_point, segment, shared

@@ -156,20 +156,22 @@ class Feed:
     if segment is not None:
       self._coming = self._pool.submit(self.make_segment, *segment)
 
-  def make_segment(self, first, stop):
-    """The segment of rounds `first` to `stop - 1`, and its cohorts."""
+  def make_segment(self, first_round, stop):
+    """The segment of rounds `first_round` to `stop - 1`, and its cohorts."""
     with (
       jax.profiler.TraceAnnotation("read a segment"),
       jax.default_device(target.host()),  # The device itself is busy.
     ):
-      rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
+      rounds = np.int32(first_round) + np.arange(
+        self.max_rounds, dtype=np.int32
+      )
       arrivals = self._arrivals(rounds)
       draws = _draw_cohorts(
         self._config, self._seeds, rounds, self._sizes, arrivals
       )
       draws, computed = jax.device_get(draws)
     computed = computed.copy()
-    computed[:, stop - first :] = self._config.num_clients  # Not read.
+    computed[:, stop - first_round :] = self._config.num_clients  # Not read.
     make = lambda d: self._of_device(d, draws, computed)
     # Only a message that is used changes what its client keeps.
     nobody = self._config.num_clients

@@ -229,7 +229,7 @@ class Cell:
       float(np.mean(self.final(metric))),
     )
 
-  def _is_chance(self, metric, way, history, points, mean) -> bool:
+  def _is_chance(self, metric, direction, history, points, mean) -> bool:
     """Whether a mean over seeds is no better than at round 0, or than chance.
 
     An accuracy must be above both by two standard errors of its examples, if
@@ -243,7 +243,7 @@ class Cell:
     levels = [level for level in levels if np.isfinite(level)]
     if not levels or not np.isfinite(mean):
       return False
-    if way == "min":
+    if direction == "min":
       return mean >= min(levels)
     level = max(levels)
     if is_mean:

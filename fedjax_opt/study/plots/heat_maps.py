@@ -128,12 +128,12 @@ def _draw(
   path: Path,
   label: str,
   precision: str | None,
-  way: str,
+  direction: str,
 ) -> Any:
   """Draws one row of panels for each condition."""
   num_columns = max(map(len, grids.values()))
   all_grids = [grid for row in grids.values() for grid in row.values()]
-  norm, extend = _color_scale([grid.values for grid in all_grids], way)
+  norm, extend = _color_scale([grid.values for grid in all_grids], direction)
   cells = np.max([grid.values.shape for grid in all_grids], axis=0)
   width = 0.9 + num_columns * (0.55 + max(2, cells[1]) * _CELL[0])
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
@@ -150,7 +150,7 @@ def _draw(
       all_axes, grids.values(), titles, strict=True
     ):
       for axes, grid, title in zip(row_axes, row.values(), texts, strict=False):
-        image = _draw_panel(axes, grid, norm, way, precision)
+        image = _draw_panel(axes, grid, norm, direction, precision)
         axes.set_title(title)
         _name_axes(axes, grid, of_panel / cells[1])
       for unused in row_axes[len(row) :]:
@@ -200,7 +200,9 @@ def _keep_outer_names(all_axes: np.ndarray, sizes: Sequence[int]) -> None:
       axes.tick_params(labelleft=False)
 
 
-def _color_scale(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
+def _color_scale(
+  values: Sequence[np.ndarray], direction: str
+) -> tuple[Any, str]:
   """One scale of colours for all grids, and the end at which it is cut.
 
   Values far worse than most do not stretch the scale. It is logarithmic if the
@@ -212,23 +214,25 @@ def _color_scale(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
   if not finite.size:
     return Normalize(0, 1), "neither"
   low, high = finite.min(), finite.max()
-  if way == "min" and low > 0 and high > 100 * low:
+  if direction == "min" and low > 0 and high > 100 * low:
     return LogNorm(low, high), "neither"
-  far = 4 * (np.median(finite) - (high if way == "max" else low))
-  if way == "max" and low < high + far < high:
+  far = 4 * (np.median(finite) - (high if direction == "max" else low))
+  if direction == "max" and low < high + far < high:
     return Normalize(high + far, high), "min"
-  if way == "min" and low < low + far < high:
+  if direction == "min" and low < low + far < high:
     return Normalize(low, low + far), "max"
   return Normalize(low, high), "neither"
 
 
 def _draw_panel(
-  axes: Any, grid: Grid, norm: Any, way: str, precision: str | None
+  axes: Any, grid: Grid, norm: Any, direction: str, precision: str | None
 ) -> Any:
   """Draws one grid; returns its image."""
   import matplotlib
 
-  colors = matplotlib.colormaps["viridis" if way == "max" else "viridis_r"]
+  colors = matplotlib.colormaps[
+    "viridis" if direction == "max" else "viridis_r"
+  ]
   image = axes.imshow(grid.values, cmap=colors, norm=norm, aspect="auto")
   axes.spines[:].set_visible(False)
   for (row, column), value in np.ndenumerate(grid.values):

@@ -196,17 +196,17 @@ def _are_high(lines: Sequence[Curve]) -> bool:
   return has_error and min(line.mean[-1] for line in lines) > _HIGH
 
 
-def _good(lines: list[Curve], way: str, at_least: float) -> list[Curve]:
+def _good(lines: list[Curve], direction: str, at_least: float) -> list[Curve]:
   """The lines that do not end far behind the others.
 
   A line ends far behind if its distance from the best end is more than four
   times that of the median, and more than `at_least`.
   """
   ends = np.array([line.mean[-1] for line in lines])
-  distances = ends.max() - ends if way == "max" else ends - ends.min()
+  distances = ends.max() - ends if direction == "max" else ends - ends.min()
   limit = max(4 * float(np.median(distances)), at_least)
   is_near = distances <= limit
-  if way == "min":
+  if direction == "min":
     # Lines that are never above the beginning of the others take no room.
     start = np.max([x.mean[0] for x in lines], where=is_near, initial=-np.inf)
     is_near |= np.array([line.mean.max() <= start for line in lines])
