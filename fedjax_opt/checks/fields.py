@@ -240,10 +240,10 @@ def mapping_of(field: Field | None, words: str) -> Field:
 def instance_of(
   kind: Any, words: str, error: type[Exception] = TypeError
 ) -> Field:
-  """What the functions of a module make.
+  """A value of a type that is not named, but said in words.
 
   Args:
-    kind: its type, or a union of types.
+    kind: the type, or a union of types.
     words: what it is, such as ..., with an example and what else is accepted.
     error: of other types.
   """

@@ -325,7 +325,7 @@ def _stays(leaf, after):
 
 
 def check_has_state(state: Any) -> Any:
-  """What a client keeps, as its work reads it.
+  """The state that a client keeps, which an algorithm must have declared.
 
   Raises:
     ValueError: if it is None, because the algorithm declares nothing.

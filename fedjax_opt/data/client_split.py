@@ -54,7 +54,7 @@ def divide(
       f"has {sizes.max(initial=0)}; must be larger"
     )
   num_held_out = np.bincount(clients[is_held_out], minlength=len(sizes))
-  num_held_out = num_held_out.astype(np.int32)  # Held out, of each client.
+  num_held_out = num_held_out.astype(np.int32)  # Of each client.
   return (
     (rows[~is_held_out], sizes - num_held_out),
     (rows[is_held_out], num_held_out),
@@ -76,7 +76,7 @@ def _divide_client(part, rows, times, target):
   free_rows, times = rows[is_free], times[is_free]
   part[free_rows] = _KEPT
   while num_missing > 0:
-    is_fit = times <= num_missing  # Of a row that is too often there, none.
+    is_fit = times <= num_missing  # A row is held out whole.
     free_rows, times = free_rows[is_fit], times[is_fit]
     if not len(free_rows):
       return

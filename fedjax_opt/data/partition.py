@@ -51,7 +51,7 @@ def _sizes(name: str, text: str) -> int | tuple[int, int]:
   return (int(low), int(high)) if high else int(low)
 
 
-# Beside what the schemes say of their arguments.
+# What the docstrings of the schemes do not say of their arguments.
 _FURTHER = {
   "examples_per_client": {
     "help": "examples of each client, or LOW-HIGH, such as 100-500, from which "

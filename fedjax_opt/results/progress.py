@@ -14,13 +14,13 @@ from fedjax_opt.results.result import Report
 _SHOWN_METRICS = ("train_loss", "test_loss", "test_accuracy")
 
 
-def bar(total: int, unit: str, **look: Any) -> Any:
+def bar(total: int, unit: str, **options: Any) -> Any:
   """A bar of tqdm, a context manager; its `update(n)` moves it on.
 
   Args:
     total: the number at its end.
     unit: name of what is counted, in the plural.
-    **look: further options of tqdm.
+    **options: further options of tqdm.
 
   Raises:
     ValueError: if tqdm is not installed.
@@ -29,12 +29,14 @@ def bar(total: int, unit: str, **look: Any) -> Any:
     # In a notebook without ipywidgets the bar is text: no reason to warn.
     warnings.simplefilter("ignore")
     module = errors.imported("tqdm.auto", "progress=True", "tqdm")
-  return module.tqdm(total=total, unit=f" {unit}", dynamic_ncols=True, **look)
+  return module.tqdm(
+    total=total, unit=f" {unit}", dynamic_ncols=True, **options
+  )
 
 
 @contextlib.contextmanager
 def bar_of_rounds(
-  rounds: int, metrics: Sequence[str] = _SHOWN_METRICS, **look: Any
+  rounds: int, metrics: Sequence[str] = _SHOWN_METRICS, **options: Any
 ) -> Iterator[Callable[[int, Mapping[str, np.ndarray]], None]]:
   """A bar of the rounds of a run, with its latest metrics.
 
@@ -44,7 +46,7 @@ def bar_of_rounds(
   Args:
     rounds: R.
     metrics: names of those to show, of a grid the best finite value.
-    **look: further options of tqdm.
+    **options: further options of tqdm.
 
   Yields:
     A function of the rounds done and the metrics after them, {name: [S]}, which
@@ -53,7 +55,7 @@ def bar_of_rounds(
   Raises:
     ValueError: if tqdm is not installed.
   """
-  with bar(rounds, "rounds", desc="compiling", **look) as progress_bar:
+  with bar(rounds, "rounds", desc="compiling", **options) as progress_bar:
 
     def show(round: int, measured: Mapping[str, np.ndarray]) -> None:
       if progress_bar.desc:

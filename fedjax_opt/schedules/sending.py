@@ -55,7 +55,7 @@ class Sender:
     return client, self._once[client]
 
   def _place(self, now):
-    """The place of the next one among those that are idle, and its draw."""
+    """The place of the next client among the idle ones, and its draw."""
     available, idle = self._available, self._idle
     if not idle:
       return None, 0
@@ -116,7 +116,7 @@ class Sender:
     return self._steps[client] * seconds_per_step + self._transfer[client]
 
   def back(self, client: int) -> None:
-    """A client is idle again."""
+    """Makes a client idle again."""
     self._idle.append(client)
 
 

@@ -266,12 +266,12 @@ def _of_vector(
 
 
 def _count(fraction: float, size: int) -> int:
-  """k of d entries."""
+  """k, how many of d entries are sent."""
   return max(1, round(fraction * size))
 
 
 def _size(tree: Any) -> tuple[int, int]:
-  """d, and the bytes of an entry."""
+  """d, the entries of all leaves, and the bytes of one."""
   leaves = jax.tree.leaves(tree)
   size = sum(int(np.prod(np.shape(leaf))) for leaf in leaves)
   return size, jnp.result_type(*leaves).itemsize

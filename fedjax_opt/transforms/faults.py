@@ -17,7 +17,7 @@ from fedjax_opt.transforms import messages
 
 __all__ = ["Fault", "flip", "noise", "with_fault"]
 
-# Beside the numbers that algorithms fold into the key of a client.
+# Folded into the key of a client, as no algorithm folds it.
 _FAULT = 0xFA17
 
 

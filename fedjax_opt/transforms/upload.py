@@ -18,7 +18,7 @@ from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.transforms import messages
 
-# Beside the numbers that algorithms fold into the key of a client.
+# Folded into the key of a client, as no algorithm folds it.
 _UPLOAD = 0x5E4D
 
 

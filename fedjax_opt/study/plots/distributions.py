@@ -184,7 +184,7 @@ def client_distribution(
 
   Raises:
     ValueError, TypeError: for values that are empty or do not fit, a method
-      without a look, or a file's ending.
+      without a style, or a file's ending.
     ImportError: if matplotlib is missing.
   """
   factor = 100 if is_fraction(metric) else 1

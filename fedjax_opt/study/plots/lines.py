@@ -40,9 +40,9 @@ class Style(NamedTuple):
 Styles = Mapping[str, Style]
 
 
-# Methods that look the same in every picture, and the number of their look.
+# Methods that look the same in every picture, and the number of their style.
 # Those that are drawn together have other colours or, if related, other lines.
-_LOOK_NUMBERS = {
+_STYLE_NUMBERS = {
   **dict.fromkeys(("FedAvg", "FedAvg(∂)", "Local SGD", "SGD"), 0),
   **dict.fromkeys(("SCAFFOLD", "FedMiD", "FedAvgLM", "SGDM"), 1),
   **dict.fromkeys(("DOMO", "FedDualAvg", "Adam"), 2),
@@ -60,7 +60,7 @@ _LOOK_NUMBERS = {
 
 @fields.checked()
 def method_styles(labels: Iterable[str]) -> dict[str, Style]:
-  """One look for each method, to be used in all pictures of a study.
+  """One style for each method, to be used in all pictures of a study.
 
   Methods of the four papers look the same in every study. Up to seven others
   have a colour of their own; further ones have the same colours with other
@@ -76,7 +76,7 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   check_strings("labels", labels)
   numbers: dict[str, int] = {}
   for label in labels:
-    number = _LOOK_NUMBERS.get(shown_name(label))
+    number = _STYLE_NUMBERS.get(shown_name(label))
     if number is not None and number not in numbers.values():
       numbers[label] = number
   fixed = set(numbers.values())

@@ -72,7 +72,7 @@ def study_curves(
 
   Raises:
     ValueError, TypeError: for curves that are empty or do not fit, a method
-      without a look, or a file's ending.
+      without a style, or a file's ending.
     ImportError: if matplotlib is missing.
   """
   panels = by_condition("curves", curves, as_curve)
@@ -327,7 +327,7 @@ def study_values(
 
   Raises:
     ValueError, TypeError: for values that are empty or do not fit, a method
-      without a look, or a file's ending.
+      without a style, or a file's ending.
     ImportError: if matplotlib is missing.
   """
   way = _HETEROGENEOUS.get(x_name)
