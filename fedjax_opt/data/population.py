@@ -55,7 +55,7 @@ class Population:
 
   @functools.cached_property
   def _offsets(self) -> np.ndarray:
-    """[M + 2] int64, the first row of each client, and twice N for no client."""
+    """[M + 2] int64, each client's first row, and N twice for no client."""
     stops = np.cumsum(self.sizes, dtype=np.int64)
     return np.concatenate([[0], stops, stops[-1:]])
 
