@@ -100,7 +100,8 @@ class Clock:
       )
 
   @functools.cached_property
-  def _slots(self) -> list[np.ndarray]:
+  def slots(self) -> list[np.ndarray]:
+    """The slot of each version, [T] int32, for each timetable."""
     return [_slots(table) for table in self.timetables]
 
   @functools.cached_property
@@ -157,7 +158,7 @@ class Clock:
   @property
   def num_slots(self) -> int:
     """The most versions that are in use at once."""
-    return max(int(slots.max()) for slots in self._slots) + 1
+    return max(int(slots.max()) for slots in self.slots) + 1
 
   @functools.cached_property
   def digest(self) -> str:
@@ -226,9 +227,9 @@ class Clock:
       columns |= {
         "staleness": staleness.astype(np.int32),
         "draw": table.draws[within].astype(np.int32),
-        "slot": self._slots[i][versions],
+        "slot": self.slots[i][versions],
         "is_last": self._is_last[i][within],
-        "write_slot": self._slots[i][within],
+        "write_slot": self.slots[i][within],
       }
     return columns
 

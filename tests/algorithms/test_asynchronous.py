@@ -339,7 +339,7 @@ def test_as_many_slots_as_versions_in_use():
   ]
   assert clock.num_slots == max(map(len, in_use))
   for versions in in_use:
-    assert len({clock._slots[0][v] for v in versions}) == len(versions)
+    assert len({clock.slots[0][v] for v in versions}) == len(versions)
 
 
 def asynchronous(algorithm, **options):
