@@ -84,11 +84,11 @@ def run_rounds(
   )
 
   def body(round, carry):
-    state, total, records = carry
+    state, total, all_traces = carry
     state, counts, traces = one_round(state, round)
     total = add(total, pack(counts))
-    record = lambda rows, row: rows.at[round - first_round].set(row)
-    return state, total, jax.tree.map(record, records, traces)
+    write = lambda rows, row: rows.at[round - first_round].set(row)
+    return state, total, jax.tree.map(write, all_traces, traces)
 
   carry = (state, pack(trees.zeros_of(counts)), jax.tree.map(blank, traces))
   state, total, traces = lax.fori_loop(
@@ -153,21 +153,22 @@ def _one_round(config, algorithm, server, keys, round, round_data):
     config, round=round, round_data=round_data, part_shapes=part_shapes, **keys
   )
   output = contract.call_function("round", algorithm, server, cohort)
-  new, replies = _state_and_replies(output, cohort.phases)
+  new_server, replies = _state_and_replies(output, cohort.phases)
   keeps = [reply.client_state is not None for reply in replies]
   if round_data.client_state is not None and not any(keeps):
     raise ValueError(
       "Algorithm.init_client: was given, but no client returns what it keeps; "
       "return ClientOutput(message, state=...), or leave init_client out"
     )
-  new = trees.cast_like(new, server)
-  functions.check_like("Algorithm.round: state", new, server, "Algorithm.init")
+  new_server = trees.cast_like(new_server, server)
+  name = "Algorithm.round: state"
+  functions.check_like(name, new_server, server, "Algorithm.init")
   is_lost = functools.reduce(
     jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
   )
   # A lost round does not change the state.
   server = jax.tree.map(
-    lambda old, new: jnp.where(is_lost, old, new), server, new
+    lambda old, new: jnp.where(is_lost, old, new), server, new_server
   )
   client_state = round_data.client_state
   for reply in replies:
