@@ -44,7 +44,7 @@ def _mark_cells(rows: list[nodes.row]) -> None:
 def _keep_intervals(table: nodes.table) -> None:
   """Intervals stay whole; a phone may put them below their number."""
   for cell in table.findall(nodes.entry):
-    is_interval = re.search(r"\d \(.* to .*\)", cell.astext())
+    is_interval = re.search(r"[\d†] \(.* to .*\)", cell.astext())
     cell["classes"] += ["interval"] * bool(is_interval)
   for text in list(table.findall(nodes.Text)):
     new_text = text.replace(" to ", "\u00a0to\u00a0")
