@@ -257,9 +257,9 @@ class AlgorithmChoice(Choice):
       keyword arguments, without those that a `functools.partial` has given.
     server_rule: name of the server rule, if the name of the algorithm implies
       it; None if it can be chosen.
-    default_client_rule: name of the client rule where none is chosen; None for
+    default_client: name of the client rule where none is chosen; None for
       that of the command line.
-    default_server_rule: likewise of the server rule.
+    default_server: likewise of the server rule.
     needs_penalty: whether psi must be finite everywhere, that is, no
       constraint.
     is_personal: whether the clients' own models are what it is for, so that
@@ -274,8 +274,8 @@ class AlgorithmChoice(Choice):
 
   hyperparameters: tuple[Hyperparameter, ...] | None = None
   server_rule: str | None = None
-  default_client_rule: str | None = None
-  default_server_rule: str | None = None
+  default_client: str | None = None
+  default_server: str | None = None
   needs_penalty: bool = False
   is_personal: bool = False
   cohort: Literal["sampled", "all", "first"] = "sampled"

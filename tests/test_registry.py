@@ -86,11 +86,11 @@ def test_algorithms_say_what_goes_together(name):
     assert len(arguments & {"client", "learning_rate"}) == 1
   assert not {"server", "server_learning_rate"} <= arguments
   assert choice.takes("psi") or not choice.needs_penalty
-  assert None in (choice.server_rule, choice.default_server_rule)
-  if choice.default_client_rule is not None:
+  assert None in (choice.server_rule, choice.default_server)
+  if choice.default_client is not None:
     assert choice.client_takes == "rule"
-    assert choice.default_client_rule in RULES
-  server = choice.server_rule or choice.default_server_rule
+    assert choice.default_client in RULES
+  server = choice.server_rule or choice.default_server
   if server is not None:
     assert choice.server_takes == "rule"
     assert RULES[server].fits_server

@@ -49,8 +49,8 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> Usage:
     fits["server"] = "sgd only, with step size server_lr"
   elif choice.server_rule is not None:
     fits["server"] = f"{choice.server_rule}, always"
-  elif choice.default_server_rule is not None:
-    fits["server"] = f"any rule; default {choice.default_server_rule}"
+  elif choice.default_server is not None:
+    fits["server"] = f"any rule; default {choice.default_server}"
   if choice.takes("psi"):
     which = "penalty" if choice.needs_penalty else "penalty or constraint"
     fits["regularizer"] = f"any {which}; it needs one, or a task that has one"

@@ -65,9 +65,9 @@ def names_in_helps() -> dict[str, Any]:
     "plain_algorithms": ALGORITHM.names(
       lambda choice: choice.client_takes == "rate"
     ),
-    "own_clients": _own_defaults("default_client_rule"),
+    "own_clients": _own_defaults("default_client"),
     "servers": ", ".join(SERVER.registry),
-    "own_servers": _own_defaults("default_server_rule"),
+    "own_servers": _own_defaults("default_server"),
     "composite": ALGORITHM.names(lambda choice: choice.takes("psi")),
     "all_clients": ALGORITHM.names(lambda choice: choice.cohort == "all"),
     "first_client": ALGORITHM.names(lambda choice: choice.cohort == "first"),

@@ -99,7 +99,7 @@ def rules_taken(choice: AlgorithmChoice) -> dict[str, bool]:
 def default_client(choice: AlgorithmChoice) -> str:
   """The clients' rule of an algorithm if none is chosen."""
   fallback = specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN
-  return choice.default_client_rule or fallback
+  return choice.default_client or fallback
 
 
 def _client(
@@ -139,7 +139,7 @@ def _server(
       f"{fixed_rule}; give --algorithm={general} to choose another"
     )
   if name is None:
-    name = fixed_rule or choice.default_server_rule or specs.SERVER_DEFAULT
+    name = fixed_rule or choice.default_server or specs.SERVER_DEFAULT
   if choice.server_takes == "rate":
     _check_plain(SERVER, name, algorithm)
   is_free = choice.server_takes == "rule" and fixed_rule is None

@@ -221,14 +221,10 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "domo with that step divided among the local steps",
     label="DOMO-S",
   ),
-  "fed_dyn": AlgorithmChoice(
-    fed_dyn, default_client_rule="sgd", label="FedDyn"
-  ),
+  "fed_dyn": AlgorithmChoice(fed_dyn, default_client="sgd", label="FedDyn"),
   "fed_nova": AlgorithmChoice(fed_nova, label="FedNova"),
   "fed_cm": AlgorithmChoice(fed_cm, label="FedCM"),
-  "fed_exp": AlgorithmChoice(
-    fed_exp, default_client_rule="sgd", label="FedExP"
-  ),
+  "fed_exp": AlgorithmChoice(fed_exp, default_client="sgd", label="FedExP"),
   "mime_lite": AlgorithmChoice(mime_lite, label="MimeLite"),
   "prox_skip": AlgorithmChoice(
     prox_skip,
@@ -238,17 +234,13 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     needs_plain_means=True,
     label="ProxSkip",
   ),
-  "fed_sam": AlgorithmChoice(
-    fed_sam, default_client_rule="sgd", label="FedSAM"
-  ),
+  "fed_sam": AlgorithmChoice(fed_sam, default_client="sgd", label="FedSAM"),
   "mo_fed_sam": AlgorithmChoice(mo_fed_sam, label="MoFedSAM"),
   "fed_speed": AlgorithmChoice(fed_speed, label="FedSpeed"),
-  "fed_acg": AlgorithmChoice(
-    fed_acg, default_client_rule="sgd", label="FedACG"
-  ),
+  "fed_acg": AlgorithmChoice(fed_acg, default_client="sgd", label="FedACG"),
   "fed_gamma": AlgorithmChoice(fed_gamma, label="FedGamma"),
   "fed_lesam": AlgorithmChoice(
-    fed_lesam, default_client_rule="sgd", label="FedLESAM"
+    fed_lesam, default_client="sgd", label="FedLESAM"
   ),
   "fed_dc": AlgorithmChoice(fed_dc, label="FedDC"),
   "fed_smoo": AlgorithmChoice(fed_smoo, label="FedSMOO"),
@@ -257,8 +249,8 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_lada": AlgorithmChoice(fed_lada, label="FedLADA"),
   "diloco": AlgorithmChoice(
     diloco,
-    default_client_rule="adamw",
-    default_server_rule="nesterov",
+    default_client="adamw",
+    default_server="nesterov",
     label="DiLoCo",
   ),
   "ditto": AlgorithmChoice(ditto, is_personal=True, label="Ditto"),
