@@ -9,10 +9,9 @@ from typing import Any
 
 from experiments.tasks import (
   composite,
-  image_folder,
   images,
   nonconvex,
-  npz,
+  own_images,
   shakespeare,
   table,
   text,
@@ -24,7 +23,7 @@ from fedjax_opt.registry import register
 __all__ = ["TASKS", "Task", "TaskChoice", "load"]
 
 # Tasks whose name joins those of a data set and a model.
-_JOINED = {**images.TASKS, **npz.TASKS, **image_folder.TASKS}
+_JOINED = {**images.TASKS, **own_images.TASKS}
 TASKS: dict[str, TaskChoice] = {
   "digits": images.DIGITS,
   **_JOINED,

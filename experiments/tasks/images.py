@@ -8,17 +8,13 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from experiments.tasks import base
 from experiments.tasks import classification as classifier
-from experiments.tasks.base import SEED_OF_TEST, Task, TaskChoice
+from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
-from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.checks.fields import choice
 from fedjax_opt.data.augmentation import AUGMENTATIONS
-from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import embedded, tfds
 from fedjax_opt.models.layers import NORMS, glorot_uniform, he_uniform
 from fedjax_opt.registry import Hyperparameter
@@ -253,92 +249,6 @@ def classification(
   fields["evaluated"] = {"batch_size": 128} if is_of_batch else {}
   apply, init = classifier.network(model, train, prepare)
   return classifier.task(apply, init, train, test, images.num_classes, **fields)
-
-
-# A user's own images. Each kind of file only says how it is read.
-
-# Models that flatten their input, and so take vectors too.
-_TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
-
-
-class Pool(NamedTuple):
-  """A user's own examples, as they were read.
-
-  Attributes:
-    train: examples, all of the same types and shapes.
-    test: likewise; None if there is no test part.
-    num_classes: labels are below it.
-    clients: who has which training example; None if nothing says so.
-  """
-
-  train: Examples
-  test: Examples | None
-  num_classes: int
-  clients: ClientData | None = None
-
-  def with_test(self, fraction: float) -> "Pool":
-    """Holds a part out as the test part, if there is none."""
-    if self.test is not None:
-      return self
-    with errors_of(fraction="test_fraction"):
-      training, test = base.split_examples(
-        self.clients, self.train, fraction, SEED_OF_TEST, in_order=True
-      )
-    return self._replace(**training, test=test)
-
-  def task(self, name: str, augmentation: str, norm: str) -> Task:
-    """The task of a model of `MODELS`, if it can take the examples.
-
-    Raises:
-      ValueError: if it cannot.
-    """
-    x = self.train["x"]
-    shape = list(x.shape[1:])
-    if x.ndim == 2 and name not in _TAKE_VECTORS:
-      raise ValueError(
-        f"x has shape [N, {shape[0]}], but model {name} needs images [N, H, W] "
-        "or [N, H, W, channels]; give --task=npz_mlp or npz_logistic"
-      )
-    if x.ndim == 2 and augmentation != "none":
-      raise ValueError(
-        f"x has shape [N, {shape[0]}], so no images to crop; leave "
-        "augmentation out"
-      )
-    images = Images(
-      help="",
-      num_classes=self.num_classes,
-      mean=(0.0,),
-      std=(1.0,),
-      largest=255.0 if x.dtype == np.uint8 else 1.0,
-      side=min(shape[:2]) if x.ndim == 4 else 1,
-    )
-    task = classification(
-      model_of(name, images, norm),
-      images,
-      self.train,
-      self.test,
-      augmentation,
-      clients=self.clients,
-    )
-    least_side = MODELS[name].least_side if x.ndim == 4 else 1
-    if images.side < least_side or not _takes(task, self.train):
-      raise ValueError(
-        f"x has images of shape {shape}, too small for model {name}; give "
-        "--task=npz_mlp or another, or larger images"
-      )
-    return task
-
-
-def _takes(task: Task, examples: Examples) -> bool:
-  """Whether the model of a task can compute the loss of such examples."""
-  loss = lambda batch: task.loss_fn(task.init(jax.random.key(0)), batch, None)
-  try:
-    jax.eval_shape(
-      loss, {name: values[:1] for name, values in examples.items()}
-    )
-  except Exception:  # Whatever a layer makes of too small an image.
-    return False
-  return True
 
 
 # The entries of the registry.

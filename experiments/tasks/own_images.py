@@ -1,6 +1,7 @@
-"""Tasks of classifying one's own data, which a NumPy .npz file holds.
+"""Tasks of classifying one's own images: a NumPy .npz file, or a folder.
 
-Its arrays, N examples of C classes:
+The folder has a folder for each class. The arrays of the file, N examples of C
+classes:
   x [N, H, W, ch], [N, H, W] or [N, d]   uint8 is divided by 255, others are
                                          taken as they are
   y [N]                                  whole numbers from 0
@@ -15,17 +16,25 @@ x_train and y_train may stand for x and y. Also read are the files of
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from experiments.tasks import base, images
-from experiments.tasks.base import TEST_FRACTION, Task, TaskChoice
+from experiments.tasks.base import SEED_OF_TEST, TEST_FRACTION, Task, TaskChoice
 from experiments.tasks.classification import Examples
+from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.fields import integer
 from fedjax_opt.data import npz_files
-from fedjax_opt.data.clients import owned_by
+from fedjax_opt.data.clients import ClientData, owned_by
 from fedjax_opt.data.pools import OWNERSHIP, check_examples, check_labels
+from fedjax_opt.datasets.image_folders import image_folder
 from fedjax_opt.registry import Hyperparameter
+
+# Models that flatten their input, and so take vectors too.
+_TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
+
 
 # If all pixels are below this, they are hardly bytes of images.
 _DARK = 64
@@ -34,7 +43,87 @@ _TEST = {"x_test": "x", "y_test": "y"}
 _KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
 
 
-# What the names of the arrays say, before the file is read.
+class Pool(NamedTuple):
+  """A user's own examples, as they were read.
+
+  Attributes:
+    train: examples, all of the same types and shapes.
+    test: likewise; None if there is no test part.
+    num_classes: labels are below it.
+    clients: who has which training example; None if nothing says so.
+  """
+
+  train: Examples
+  test: Examples | None
+  num_classes: int
+  clients: ClientData | None = None
+
+  def with_test(self, fraction: float) -> "Pool":
+    """Holds a part out as the test part, if there is none."""
+    if self.test is not None:
+      return self
+    with errors_of(fraction="test_fraction"):
+      training, test = base.split_examples(
+        self.clients, self.train, fraction, SEED_OF_TEST, in_order=True
+      )
+    return self._replace(**training, test=test)
+
+  def task(self, name: str, augmentation: str, norm: str) -> Task:
+    """The task of a model of `images.MODELS`, if it can take the examples.
+
+    Raises:
+      ValueError: if it cannot.
+    """
+    x = self.train["x"]
+    shape = list(x.shape[1:])
+    if x.ndim == 2 and name not in _TAKE_VECTORS:
+      raise ValueError(
+        f"x has shape [N, {shape[0]}], but model {name} needs images [N, H, W] "
+        "or [N, H, W, channels]; give --task=npz_mlp or npz_logistic"
+      )
+    if x.ndim == 2 and augmentation != "none":
+      raise ValueError(
+        f"x has shape [N, {shape[0]}], so no images to crop; leave "
+        "augmentation out"
+      )
+    dataset = images.Images(
+      help="",
+      num_classes=self.num_classes,
+      mean=(0.0,),
+      std=(1.0,),
+      largest=255.0 if x.dtype == np.uint8 else 1.0,
+      side=min(shape[:2]) if x.ndim == 4 else 1,
+    )
+    task = images.classification(
+      images.model_of(name, dataset, norm),
+      dataset,
+      self.train,
+      self.test,
+      augmentation,
+      clients=self.clients,
+    )
+    least_side = images.MODELS[name].least_side if x.ndim == 4 else 1
+    if dataset.side < least_side or not _takes(task, self.train):
+      raise ValueError(
+        f"x has images of shape {shape}, too small for model {name}; give "
+        "--task=npz_mlp or another, or larger images"
+      )
+    return task
+
+
+def _takes(task: Task, examples: Examples) -> bool:
+  """Whether the model of a task can compute the loss of such examples."""
+  loss = lambda batch: task.loss_fn(task.init(jax.random.key(0)), batch, None)
+  try:
+    jax.eval_shape(
+      loss, {name: values[:1] for name, values in examples.items()}
+    )
+  except Exception:  # Whatever a layer makes of too small an image.
+    return False
+  return True
+
+
+# A file: what the names of its arrays say, before it is read.
 
 
 def resolve(flag_values: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,10 +161,7 @@ def _holds(file: str, names: Any) -> bool:
     return bool(set(names) & set(npz_files.names(path)))
 
 
-# The task.
-
-
-def load(
+def load_file(
   data_file: str,
   model: str,
   test_fraction: float,
@@ -102,7 +188,7 @@ def load(
   return task._replace(notes=notes)
 
 
-def _read(path: str) -> images.Pool:
+def _read(path: str) -> Pool:
   """What the arrays of a file say."""
   arrays = npz_files.read(path)
   for other, name in _OTHER_NAMES.items():
@@ -114,7 +200,7 @@ def _read(path: str) -> images.Pool:
   num_classes = _num_classes(arrays, train, test)
   owners = {name: arrays[name] for name in OWNERSHIP if name in arrays}
   clients = owned_by(train, owners, num_classes) if owners else None
-  return images.Pool(train, test, num_classes, clients)
+  return Pool(train, test, num_classes, clients)
 
 
 def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
@@ -228,9 +314,45 @@ def _notes(x: np.ndarray, file: str, test_fraction: float) -> tuple[str, ...]:
   return tuple(lines)
 
 
+# A folder.
+
+
+def load_folder(
+  model: str,
+  data_dir: str | None = None,
+  image_side: int | None = None,
+  test_fraction: float = TEST_FRACTION,
+  augmentation: str = "none",
+  norm: str = "group",
+) -> Task:
+  """Reads the images, and makes a model of `images.MODELS` for them.
+
+  Args:
+    model: key of `images.MODELS`.
+    data_dir: see `image_folder`.
+    image_side: height and width to which images are scaled; None to keep them.
+    test_fraction: share of the images held out, where there is no `test`.
+    augmentation: see `images.load`.
+    norm: see `images.load`.
+
+  Raises:
+    ValueError: if the images cannot be read, or do not fit the model.
+  """
+  data = image_folder(data_dir, image_side)
+  origin = "drawn at random" if data.test is None else "of the folder test"
+  pool = Pool(data.train, data.test, len(data.classes))
+  task = pool.with_test(test_fraction).task(model, augmentation, norm)
+  classes = ", ".join(data.classes[:6]) + ", ..." * (len(data.classes) > 6)
+  number, shape = len(task.train["y"]), list(task.train["x"].shape[1:])
+  note = f"images: {number:,} to train, {shape}, of the classes {classes}"
+  return task._replace(
+    notes=(note, f"test part: {len(task.test['y']):,} images, {origin}")
+  )
+
+
 # The entries of the registry.
 
-_TEST_FRACTION = Hyperparameter(
+_FILE_OPTION = Hyperparameter(
   "test_fraction",
   None,
   "fraction of the examples of data_file that is held out of training as the "
@@ -238,11 +360,11 @@ _TEST_FRACTION = Hyperparameter(
   "seeds (by default 0.2, or 0 if the file has a test part)",
   "[0, 1)",
 )
-TASKS: dict[str, TaskChoice] = {
+_OF_FILE: dict[str, TaskChoice] = {
   f"npz_{name}": TaskChoice(
-    functools.partial(load, model=name),
+    functools.partial(load_file, model=name),
     f"your own data in data_file, {model.help}",
-    (_TEST_FRACTION, *images.options(name)),
+    (_FILE_OPTION, *images.options(name)),
     takes=("data_file",),
     needs={"data_file": "a .npz file with the arrays x [N, ...] and y [N]"},
     has_clients=has_clients,
@@ -252,3 +374,31 @@ TASKS: dict[str, TaskChoice] = {
   )
   for name, model in images.MODELS.items()
 }
+_FOLDER_OPTIONS = (
+  Hyperparameter(
+    "image_side",
+    None,
+    "height and width in pixels to which the images of data_dir are scaled; "
+    "needed if they differ in size",
+    integer(1, most=4096),
+  ),
+  Hyperparameter(
+    "test_fraction",
+    TEST_FRACTION,
+    "fraction of the images that is held out of training as the test part, if "
+    "data_dir has no folder test",
+    "(0, 1)",
+  ),
+)
+_OF_FOLDER: dict[str, TaskChoice] = {
+  f"images_{name}": TaskChoice(
+    functools.partial(load_folder, name),
+    f"your own images in data_dir, {model.help}",
+    (*_FOLDER_OPTIONS, *images.options(name)),
+    needs={"data_dir": "a folder with a folder of images for each class"},
+    is_convex=model.is_convex,
+    label=f"images {model.label}",
+  )
+  for name, model in images.MODELS.items()
+}
+TASKS = _OF_FILE | _OF_FOLDER
