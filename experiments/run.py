@@ -37,7 +37,6 @@ Exit status: 0; 1 for bad input, or if every point diverged; 128 + n if signal n
 ended the run.
 """
 
-import sys
 from collections.abc import Sequence
 
 import jax
@@ -45,6 +44,7 @@ import jax
 from experiments import start_of_run
 from experiments.command_line import parser
 from experiments.processes import command, hosts
+from experiments.processes.command import RunFailed
 from experiments.single_run import running
 from experiments.specification.resolve import resolve
 from fedjax_opt.results.checkpoint import CheckpointError
@@ -61,14 +61,9 @@ def main(argv: Sequence[str]) -> int:
       with hosts.all_or_none():
         spec = resolve(flag_values)
       return running.perform(spec, signals, started)
-  except CheckpointError as error:
+  except (CheckpointError, RunFailed) as error:
     return hosts.exit_if_watched(parser.refuse(error))
-  except (OSError, MemoryError) as error:
-    where = signals.where
-    note = f"; what was complete before is kept{where}" if where else ""
-    print(f"error: {parser.line_of(error)}{note}", file=sys.stderr)
-    return hosts.exit_if_watched(1)
-  except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
+  except (*parser.BAD_INPUT, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
       return hosts.exit_as_lost(str(error))
     # Not an invalid input but a defect: its whole traceback is shown.

@@ -39,6 +39,11 @@ class RunFailed(Exception):
   """A run failed; the message is its own."""
 
 
+def line_of(error: Exception) -> str:
+  """The message of an error, in one line; most MemoryErrors have none."""
+  return " ".join(str(error).split()) or "out of memory"
+
+
 class Signalled(KeyboardInterrupt):
   """A signal asks the program to end.
 

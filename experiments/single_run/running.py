@@ -4,6 +4,7 @@ import contextlib
 import sys
 
 from experiments.processes import command, hosts
+from experiments.processes.command import RunFailed
 from experiments.single_run import resuming
 from experiments.single_run.job import Job, prepare
 from experiments.single_run.loading import Loaded
@@ -31,6 +32,7 @@ def perform(
 
   Raises:
     ValueError: naming the invalid flag. Nothing was compiled or written.
+    RunFailed: if results cannot be written, or memory is full.
   """
   signals.phase = "while data were loaded"
   with contextlib.ExitStack() as lock:
@@ -45,7 +47,13 @@ def perform(
         output = RunOutput(job, started)
     signals.phase = "before the first evaluation"
     signals.where = f"; see {job.output_dir}"
-    return _run(job, checkpoints, output, signals)
+    try:
+      return _run(job, checkpoints, output, signals)
+    except (OSError, MemoryError) as error:
+      raise RunFailed(
+        f"{command.line_of(error)}; what was complete before is kept"
+        f"{signals.where}"
+      ) from error
 
 
 def _show(job: Job, finished: Run) -> int:

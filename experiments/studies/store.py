@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.command_line import parser
 from experiments.processes import command
 from experiments.processes.command import RunFailed
 from experiments.single_run import running, timetables
@@ -114,13 +113,7 @@ class Store:
       contextlib.redirect_stderr(nowhere),
     ):
       loaded = self.loader.load(spec)
-      try:
-        status = running.perform(spec, signals, time.monotonic(), loaded)
-      except (OSError, MemoryError) as error:
-        raise RunFailed(
-          f"{parser.line_of(error)}; what was complete before is kept"
-          f"{signals.where}"
-        ) from None
+      status = running.perform(spec, signals, time.monotonic(), loaded)
     if status >= 128:
       raise command.Signalled(status - 128)
     if signals.pressed:  # While the files of a whole run were written.
