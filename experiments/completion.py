@@ -70,9 +70,6 @@ def flags_of_commands() -> dict[str, list[str]]:
   of_run = list(spec.all_flags())
   of_study = [name for name in of_run if name not in request.OF_A_RUN]
   study_flags = [name for name in request.OF_STUDY if name not in of_study]
-  of_reproduce = {
-    name: kind for kind, names in reproduce.FLAGS.items() for name in names
-  }
   return {
     "run": _typed([*of_run, "flagfile", *ANSWERS]),
     "compare": _typed(
@@ -81,7 +78,7 @@ def flags_of_commands() -> dict[str, list[str]]:
     "convert": [*_typed([*of_run, "flagfile", *ANSWERS]), "--verify"],
     "reproduce": [
       "--help",
-      *(f"--{n}{'=' * (kind != 'bool')}" for n, kind in of_reproduce.items()),
+      *(f"--{n}{'=' * (v is not False)}" for n, v in reproduce.FLAGS.items()),
     ],
   }
 

@@ -27,10 +27,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import tasks
-from experiments.command_line import parser
+from experiments.command_line import flags, parser
 from experiments.processes import command
 from experiments.single_run import loading
 from experiments.specification import clients_on_disk
+from experiments.specification.choice_flags import check_absent
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec, not_default
 from fedjax_opt import Population
@@ -45,9 +46,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-  words = [word for word in argv if word not in ("--verify", "-verify")]
-  flag_values = parser.parse(words, __doc__)
-  if len(words) < len(argv):
+  kinds = flags.kinds() | {"verify": bool}
+  given = dict(parser.given(argv, __doc__, kinds))
+  verifies = given.pop("verify", False)
+  flag_values = flags.completed(given)
+  if verifies:
     return _verify(flag_values)
   population = convert(flag_values)
   num_bytes = sum(file.stat().st_size for file in population.folder.iterdir())
@@ -103,11 +106,8 @@ def convert(flag_values: dict[str, Any]) -> Population:
   spec = resolve(flag_values)
   if spec.select_on == "clients":  # On disk they have no such parts.
     spec = resolve({**flag_values, "select_on": spec.task.choice.splits[0]})
-  if spec.partition_seed is not None:
-    raise ValueError(
-      f"partition_seed={spec.partition_seed}: a population has the partition "
-      "of its seed; leave partition_seed out"
-    )
+  why = "a population has the partition of its seed"
+  check_absent(flag_values, why, "partition_seed")
   if len(spec.seed) > 1:
     raise ValueError(
       f"seed={flag_values['seed']}: a population has one partition; give one "

@@ -43,9 +43,8 @@ it, 130 for Ctrl-C.
 """
 
 import functools
+import types
 from collections.abc import Callable, Sequence
-
-from absl import flags
 
 from experiments.artefacts import (
   ARTEFACTS,
@@ -63,26 +62,28 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
-from experiments.command_line import parser
+from experiments.command_line import flags, parser
 from experiments.processes import command, executors
 from fedjax_opt import plots
 from fedjax_opt.checks.values import check_choice, nearest
 from fedjax_opt.files import json_files
 from fedjax_opt.files.folders import user_path
 
-# Kind of a flag -> {name: default}; the text above explains them.
+# Flag -> default; the text above explains them.
 FLAGS = {
-  "bool": {"list": False, "only_found": False, "anew": False, "publish": False},
-  "list": {"artefact": []},
-  "string": {
-    "executor": None,
-    "size": "smoke",
-    "data_dir": None,
-    "pretrained_dir": None,
-    "output_dir": "runs/reproduce",
-  },
-  "integer": {"jobs": 1},
+  "list": False,
+  "only_found": False,
+  "anew": False,
+  "publish": False,
+  "artefact": [],
+  "executor": None,
+  "size": "smoke",
+  "data_dir": None,
+  "pretrained_dir": None,
+  "output_dir": "runs/reproduce",
+  "jobs": 1,
 }
+_KINDS = {bool: bool, int: int, list: flags.names}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -114,15 +115,15 @@ def _main(argv: Sequence[str]) -> int:
   return 0
 
 
-def _parse(argv: Sequence[str]) -> flags.FlagValues:
+def _parse(argv: Sequence[str]) -> types.SimpleNamespace:
   """Reads the command line.
 
   Raises:
     ValueError: one line, for an unknown flag or an invalid value.
   """
-  values = flags.FlagValues()
-  parser.define(values, FLAGS)
-  parser.fill(values, argv)
+  kinds = {n: _KINDS.get(type(default), str) for n, default in FLAGS.items()}
+  given = flags.read(parser.expanded(argv[1:]), kinds)
+  values = types.SimpleNamespace(**FLAGS | dict(given))
   check_choice("size", values.size, SIZES)
   executors.check(values.executor)
   if values.jobs < 1:
@@ -149,7 +150,7 @@ def _named(name: str) -> list[Artefact]:
 
 
 def _checked(
-  artefacts: Sequence[Artefact], values: flags.FlagValues
+  artefacts: Sequence[Artefact], values: types.SimpleNamespace
 ) -> list[Artefact]:
   """The artefacts that have the size, checked before any of them runs."""
   size = values.size
@@ -170,7 +171,7 @@ def _checked(
   return with_size
 
 
-def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
+def _make(artefact: Artefact, values: types.SimpleNamespace) -> bool:
   """Runs an artefact, writes its report; returns whether it was published."""
   folder = user_path(values.output_dir)
   size = values.size

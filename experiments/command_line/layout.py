@@ -4,7 +4,8 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from experiments.command_line.flags import defined
+from experiments.command_line import texts
+from experiments.specification import spec
 from fedjax_opt.study.report.templates import command as in_lines
 
 _WIDTH = 80
@@ -19,11 +20,11 @@ def entry(name: str, text: str | None = None) -> str:
     text: what the flag means; None for its help and default. After the first
       line, it may have the lines of a list.
   """
-  flag = defined()[name]
-  first, *lines = (flag.help if text is None else text).split("\n")
+  flag = spec.all_flags()[name]
+  first, *lines = (texts.of_flag(name) if text is None else text).split("\n")
   if text is None and flag.default is not None:
     first += f" Default: {str(flag.default).lower()}."
-  left = f"  --{'[no]' if flag.boolean else ''}{name}"
+  left = f"  --{'[no]' if flag.type is bool else ''}{name}"
   return "\n".join([_beside(left, first), *map(_listed_line, lines)])
 
 

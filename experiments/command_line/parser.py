@@ -1,24 +1,20 @@
 """From a command line to the values that were given."""
 
-import copy
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import flags
-
-from experiments.command_line import help, mistakes
-from experiments.command_line.flags import defined
+from experiments.command_line import flags, help
 from experiments.processes import command
 from experiments.processes.command import RunFailed
-from experiments.specification import spec
-from fedjax_opt.checks import memory
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks import errors, memory
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import folder_digests
 
+# The errors of what a program is given; they are refused in one line.
+BAD_INPUT = (ValueError, OSError, ImportError, MemoryError)
 _MAX_BYTES = 1_000_000  # Of a file of flags.
 _INSTALLED = pathlib.Path(__file__).parents[2]  # The folder of `experiments`.
 
@@ -34,80 +30,24 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  values = defined()
-  try:  # Copying the flags would take ten times as long as all the rest.
-    _read(argv, intro, values)
-    return {name: values[name].value for name in spec.all_flags()}
-  finally:
-    values.unparse_flags()
+  return flags.completed(dict(given(argv, intro, flags.kinds())))
 
 
-def given_flags(
-  argv: Sequence[str], intro: str, own_flags: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-  """The values of the given flags, for a program with flags of its own.
-
-  Flags that may be conditions take several values here, as text with commas.
+def given(
+  argv: Sequence[str], intro: str, kinds: flags.Kinds
+) -> list[tuple[str, Any]]:
+  """The flags that are given, and their values, in order; see `parse`.
 
   Args:
     argv: name of the program, then its arguments.
     intro: first lines of the help.
-    own_flags: the program's own flags, see `define`.
-
-  Returns:
-    name -> value.
-
-  Raises:
-    ValueError: see `parse`.
-    SystemExit: see `parse`.
+    kinds: the flags that there are.
   """
-  values = copy.deepcopy(defined())
-  for name in spec.conditions():
-    if values[name].boolean:
-      continue  # A switch has no list.
-    text = values[name].help
-    delattr(values, name)
-    flags.DEFINE_string(name, None, text, flag_values=values)
-  define(values, own_flags)
-  _read(argv, intro, values)
-  return {name: values[name].value for name in values if values[name].present}
-
-
-def define(
-  values: flags.FlagValues, own_flags: Mapping[str, Mapping[str, Any]]
-) -> None:
-  """Defines flags that a program's own text explains.
-
-  Args:
-    values: the flags to add them to.
-    own_flags: kind, as absl calls it -> name -> default.
-  """
-  for kind, defaults in own_flags.items():
-    for name, default in defaults.items():
-      getattr(flags, f"DEFINE_{kind}")(name, default, "", flag_values=values)
-
-
-def _read(argv: Sequence[str], intro: str, values: flags.FlagValues) -> None:
-  """Fills in the values of a command line; see `parse`."""
   question = _question(argv[1:])
   if question is not None:
     show(help.ANSWERS[question[0]](question[1], intro))
     sys.exit(0)
-  fill(values, [*argv[:1], *expanded(argv[1:])])
-
-
-def fill(values: flags.FlagValues, argv: Sequence[str]) -> None:
-  """Fills in the values of flags from a command line without flag files.
-
-  Raises:
-    ValueError: one line, for what is not a flag or cannot be its value.
-  """
-  try:
-    _, *extra_words = values(list(argv))
-  except flags.Error as error:
-    raise ValueError(mistakes.of_flags(error, values)) from None
-  if extra_words:
-    raise ValueError(mistakes.not_a_flag(extra_words[0], values))
+  return flags.read(expanded(argv[1:]), kinds)
 
 
 def show(text: str) -> None:
@@ -149,19 +89,16 @@ def run_program(
   except KeyboardInterrupt as error:
     print(line(), file=sys.stdout if stream == 1 else sys.stderr)
     return command.status_of(error)
-  except (ValueError, OSError, ImportError, MemoryError, RunFailed) as error:
+  except (*BAD_INPUT, RunFailed) as error:
     return refuse(error)
 
 
 def refuse(error: Exception) -> int:
   """Prints an error in one line; returns the exit status."""
-  print(f"error: {command.as_called_here(line_of(error))}", file=sys.stderr)
+  print(
+    f"error: {command.as_called_here(command.line_of(error))}", file=sys.stderr
+  )
   return 1
-
-
-def line_of(error: Exception) -> str:
-  """The message of an error, in one line; most MemoryErrors have none."""
-  return " ".join(str(error).split()) or "out of memory"
 
 
 # Files of flags, one on each line, as `--flagfile=FILE` names them.
@@ -210,15 +147,10 @@ def _found(file: str) -> pathlib.Path:
 
 
 def _lines(path: pathlib.Path) -> list[str]:
-  with errors_of(f"flagfile={str(path)!r}"):
+  with errors.errors_of(f"flagfile={str(path)!r}"):
     folder_digests.check(path.parent, path.name)  # If it is that of a run.
-  try:
+  remedy = "must be a file with a flag on each line"
+  with errors.reading(f"flagfile={str(path)!r}", remedy, ValueError):
     text = memory.read_text(path, _MAX_BYTES)
-  except (OSError, ValueError) as error:
-    why = getattr(error, "strerror", None) or error
-    raise ValueError(
-      f"flagfile={str(path)!r}: cannot be read ({why}); must be a file with a "
-      "flag on each line"
-    ) from None
   lines = [line.strip() for line in text.splitlines()]
   return [line for line in lines if line and not line.startswith(("#", "//"))]

@@ -10,8 +10,8 @@ from experiments.specification.choice_flags import (
   CLIENT,
   SERVER,
   TASK,
+  made_of_registries,
 )
-from experiments.specification.spec import Flag
 from experiments.tasks import images
 from fedjax_opt.engine import own_models
 from fedjax_opt.registry import Hyperparameter
@@ -23,20 +23,16 @@ _MAX_OWNERS = 12
 _MEANINGS = {"select_on": spec.SPLITS, "track": spec.TRACKERS}
 
 
-def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
+def of_flag(name: str) -> str:
   """The help of a flag.
 
   If the flag is a choice from a list, further lines have the list.
-
-  Args:
-    name: of the flag.
-    flag: the flag.
-    names: see `names_in_helps`.
   """
+  flag = spec.all_flags()[name]
   if flag.owners:
     text = _of_hyperparameter(name, flag.owners)
     return f"[list] {text}" if flag.type is list else text
-  text = flag.help.format_map(names)
+  text = flag.help.format_map(names_in_helps())
   entries: Mapping[str, str] = {}
   if name == "task":
     entries = _tasks()
@@ -48,6 +44,7 @@ def of_flag(name: str, flag: Flag, names: Mapping[str, Any]) -> str:
   return text + "".join(f"\n{n:{width}}  {h}" for n, h in entries.items())
 
 
+@made_of_registries
 def names_in_helps() -> dict[str, Any]:
   """The values of the names in braces in the docstring of `Spec`."""
   own_tasks = tasks.by_own_name()

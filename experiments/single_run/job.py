@@ -14,6 +14,7 @@ import fedjax_opt as fo
 from experiments.single_run import building, timetables, tracking
 from experiments.single_run.loading import Loaded, load
 from experiments.single_run.timetables import Timetables
+from experiments.specification.choice_flags import check_absent
 from experiments.specification.spec import COHORT_SIZE, Spec
 from experiments.tasks import Task, base
 from fedjax_opt.checks.errors import errors_of
@@ -220,11 +221,9 @@ def _check_task(spec: Spec, task: Task) -> None:
       f"layer, which the model of task {spec.task.name} does not have; give "
       "another algorithm, or a task of images"
     )
-  if spec.target_accuracy is not None and not task.has_accuracy:
-    raise ValueError(
-      f"target_accuracy={spec.target_accuracy:g}: task {spec.task.name} has no "
-      "accuracy; leave target_accuracy out"
-    )
+  if not task.has_accuracy:
+    why = f"task {spec.task.name} has no accuracy"
+    check_absent(spec.user_flags, why, "target_accuracy")
 
 
 def _check_model(

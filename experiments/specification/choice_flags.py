@@ -10,7 +10,7 @@ import decimal
 import functools
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from experiments.tasks import TASKS
 from fedjax_opt import privacy
@@ -37,6 +37,7 @@ MAX_ITEMS = 10_000
 
 _COMPARE = "python -m experiments.compare"
 
+T = TypeVar("T")
 # Flag -> value, of all flags; None if it was not given.
 FlagValues = Mapping[str, Any]
 
@@ -307,9 +308,17 @@ CHOICE_FLAGS = {
 }  # fmt: skip
 
 
-def names_of_entries() -> tuple[tuple[str, ...], ...]:
-  """The names in all registries; a registry may get new ones."""
-  return tuple(tuple(flag.entries) for flag in CHOICE_FLAGS.values())
+def made_of_registries(make: Callable[[], T]) -> Callable[[], T]:
+  """A function that is called once, and again if a registry got an entry."""
+
+  @functools.lru_cache(maxsize=2)
+  def made(entries):
+    del entries
+    return make()
+
+  return functools.wraps(make)(
+    lambda: made(tuple(tuple(flag.entries) for flag in CHOICE_FLAGS.values()))
+  )
 
 
 # The rule of plain steps: only gradient descent.
@@ -353,6 +362,27 @@ def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:
   for value in values:
     field.check(flag, value)
   return values
+
+
+def check_absent(
+  given: FlagValues, why: str, *flags: str, hint: str = "leave {} out"
+) -> None:
+  """Checks that none of some flags is given.
+
+  Args:
+    given: flag -> value; None, or no value, if it is not given.
+    why: why they cannot be given.
+    *flags: which.
+    hint: what to do; {} stands for the flag.
+
+  Raises:
+    ValueError: naming the first one that is given.
+  """
+  for flag in flags:
+    value = given.get(flag)
+    if value is not None:
+      text = repr(value) if flag in CHOICE_FLAGS else value
+      raise ValueError(f"{flag}={text}: {why}; {hint.format(flag)}")
 
 
 # Lists for flags with one value.

@@ -16,6 +16,7 @@ from experiments.specification.choice_flags import (
   ChoiceFlag,
   ChosenEntry,
   FlagValues,
+  check_absent,
 )
 from experiments.tasks import TaskChoice
 from fedjax_opt.registry import AlgorithmChoice
@@ -127,7 +128,8 @@ def _server(
   name, choice = flag_values["server"], algorithm.choice
   fixed_rule = choice.server_rule
   if choice.server_takes == "none":
-    return _check_absent(flag_values, SERVER, algorithm, "leave {flag} out")
+    why = f"algorithm {algorithm.name} has no server"
+    return check_absent(flag_values, why, "server", *SERVER.owners())
   if name is not None and fixed_rule is not None:
     general = next(
       other_name
@@ -163,7 +165,9 @@ def _regularizer(
   if not choice.takes("psi"):  # Few algorithms have one.
     names = ALGORITHM.names(lambda entry: entry.takes("psi"))
     hint = f"those that have one are {names}"
-    return _check_absent(flag_values, REGULARIZER, algorithm, hint)
+    why = f"algorithm {algorithm.name} has no regularizer"
+    flags = ("regularizer", *REGULARIZER.owners())
+    return check_absent(flag_values, why, *flags, hint=hint)
   name = task.regularizer if name is None else name
   if name is None:
     raise ValueError(
@@ -179,20 +183,3 @@ def _regularizer(
     )
   defaults = task.defaults if name == task.regularizer else {}
   return REGULARIZER.choose(flag_values, name, defaults=defaults)
-
-
-def _check_absent(
-  flag_values: FlagValues,
-  part: ChoiceFlag,
-  algorithm: ChosenEntry,
-  hint: str,
-) -> None:
-  """Checks that no flag is given for a part that an algorithm does not have."""
-  for flag in (part.flag, *part.owners()):
-    if flag_values[flag] is not None:
-      value = flag_values[flag]
-      text = repr(value) if flag == part.flag else value
-      raise ValueError(
-        f"{flag}={text}: algorithm {algorithm.name} has no {part.flag}; "
-        f"{hint.format(flag=flag)}"
-      )

@@ -23,6 +23,7 @@ from experiments.specification.choice_flags import (
   UPLOAD,
   ChosenEntry,
   FlagValues,
+  check_absent,
   parse_numbers,
 )
 from experiments.specification.spec import FLAGS, Spec
@@ -36,6 +37,10 @@ from fedjax_opt.registry import AlgorithmChoice
 _FILES = ("data_dir", "data_file", *table.COLUMN_FLAGS, "pretrained")
 # Flags that say that a run has several processes.
 _HOSTS = ("coordinator", "cluster")
+# Flags that say which steps clients take.
+_LOCAL_WORK = (
+  "local_epochs", "local_steps", "batch_size", "sampling", "drop_remainder",
+)  # fmt: skip
 # Flags with a value, which choose nothing by name.
 _PLAIN = [name for name, flag in FLAGS.items() if flag.choice is None]
 
@@ -49,11 +54,31 @@ def resolve(flag_values: FlagValues) -> Spec:
   Raises:
     ValueError: naming the invalid flag.
   """
-  user_flags = specs.not_default(flag_values)
+  given = specs.not_default(flag_values)
   _check_values(flag_values)
-  flag_values, parts = _with_task_and_method(flag_values)
-  spec = Spec(**_fields(flag_values, parts), user_flags=user_flags)
-  _check(spec, flag_values)
+  if flag_values["population_dir"]:  # It says what was held out of its clients.
+    flag_values = clients_on_disk.with_validation_of(flag_values)
+  task = _task(flag_values)
+  parts = method.parts_of(flag_values, task.choice)
+  algorithm = parts["algorithm"]
+  if algorithm.choice.is_personal:
+    defaults = personal_defaults(flag_values, task.choice)
+    flag_values = {**flag_values, **_not_given(flag_values, defaults)}
+  has_clients = task.choice.brings_clients(flag_values)
+  fields = {name: flag_values[name] for name in _PLAIN} | {"task": task} | parts
+  fields |= {
+    part.flag: part.choose(flag_values, flag_values[part.flag])
+    for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
+  }
+  fields |= _partition(flag_values, has_clients)
+  fields |= _selection(flag_values, given, task.choice)
+  fields |= _rate_schedule(flag_values, algorithm, parts["client"])
+  defaults = _defaults(flag_values, has_clients, algorithm.choice)
+  fields |= _not_given(flag_values, defaults)
+  fields |= _simulated_time(flag_values, algorithm)
+  fields["seed"] = seeds(flag_values["seed"])
+  spec = Spec(**fields, user_flags=given)
+  _check(spec)
   return spec
 
 
@@ -68,44 +93,11 @@ def _check_values(flag_values: FlagValues) -> None:
     )
 
 
-def _with_task_and_method(
-  flag_values: FlagValues,
-) -> tuple[FlagValues, dict[str, Any]]:
-  """The flags with what task and method decide of others; and these two.
-
-  Returns:
-    The values of all flags; and the task and the parts of the method, by flag.
-  """
-  if flag_values["population_dir"]:  # It says what was held out of its clients.
-    flag_values = clients_on_disk.with_validation_of(flag_values)
-  task = _task(flag_values)
-  parts = {"task": task} | method.parts_of(flag_values, task.choice)
-  if parts["algorithm"].choice.is_personal:
-    defaults = personal_defaults(flag_values, task.choice)
-    defaults = {n: v for n, v in defaults.items() if flag_values[n] is None}
-    flag_values = {**flag_values, **defaults}
-  return flag_values, parts
-
-
-def _fields(
-  flag_values: FlagValues, parts: Mapping[str, Any]
+def _not_given(
+  flag_values: FlagValues, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """The fields of the specification, with defaults filled in."""
-  task, algorithm = parts["task"].choice, parts["algorithm"]
-  has_clients = task.brings_clients(flag_values)
-  fields = {name: flag_values[name] for name in _PLAIN} | parts
-  fields |= {
-    part.flag: part.choose(flag_values, flag_values[part.flag])
-    for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
-  }
-  fields |= _partition(flag_values, has_clients)
-  fields |= _selection(flag_values, task)
-  fields |= _rate_schedule(flag_values, algorithm, parts["client"])
-  fields |= _simulated_time(flag_values, algorithm)
-  fields |= _defaults(flag_values, has_clients, algorithm.choice)
-  fields["cohort_size"] = _cohort_size(fields, flag_values)
-  fields["seed"] = seeds(flag_values["seed"])
-  return fields
+  """The defaults of flags that were not given."""
+  return {n: value for n, value in defaults.items() if flag_values[n] is None}
 
 
 def _given_or(flag_values: FlagValues, name: str, default: Any) -> Any:
@@ -151,15 +143,8 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
     )
     num_clients = _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     return {"partition": partition, "num_clients": num_clients}
-  names = (
-    "partition",
-    "partition_seed",
-    "num_clients",
-    *PARTITION.owners(),
-  )
-  for name in names:
-    if flag_values[name] is not None:
-      raise ValueError(f"{name}={flag_values[name]}: {why}; leave {name} out")
+  own_flags = ("partition", "partition_seed", "num_clients")
+  check_absent(flag_values, why, *own_flags, *PARTITION.owners())
   return {"partition": None}
 
 
@@ -194,21 +179,11 @@ def _simulated_time(
     )
   if schedule.static.get("partial_work") and not schedule.static["deadline"]:
     raise ValueError("partial_work=True: needs deadline; give --deadline")
+  if buffer := schedule.static.get("buffer"):
+    why = f"schedule {schedule.name} has buffer instead"
+    check_absent(flag_values, why, "cohort_size")
+    fields["cohort_size"] = buffer
   return fields
-
-
-def _cohort_size(values: dict[str, Any], flag_values: FlagValues) -> int | None:
-  """The clients of a server step; on some schedules, of the buffer."""
-  schedule = values["schedule"]
-  buffer = schedule and schedule.static.get("buffer")
-  if buffer is None:
-    return values["cohort_size"]
-  if flag_values["cohort_size"] is not None:
-    raise ValueError(
-      f"cohort_size={flag_values['cohort_size']}: schedule "
-      f"{schedule.name} has buffer instead; leave cohort_size out"
-    )
-  return buffer
 
 
 def _is_elsewhere(flag_values: FlagValues) -> bool:
@@ -238,11 +213,14 @@ def _splits(task: TaskChoice) -> tuple[str, ...]:
   return (*task.splits, "clients") if has_own else task.splits
 
 
-def _selects_on(flag_values: FlagValues, task: TaskChoice) -> str:
-  """The examples on which settings are compared.
+def _selection(
+  flag_values: FlagValues, given: FlagValues, task: TaskChoice
+) -> dict[str, Any]:
+  """How settings are compared: on which examples, and which these are.
 
-  Raises:
-    ValueError: if there are no such examples.
+  A choice between settings that looks at the test examples makes their accuracy
+  too good. So by default a part of the training examples is held out of
+  training, for the choice alone.
   """
   accepted = _splits(task)
   select_on = _given_or(flag_values, "select_on", accepted[0])
@@ -256,17 +234,6 @@ def _selects_on(flag_values: FlagValues, task: TaskChoice) -> str:
       "select_on='clients': clients' own examples are held out only if all "
       "data are in the memory of one process; give another select_on"
     )
-  return select_on
-
-
-def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
-  """How settings are compared: on which examples, and which these are.
-
-  A choice between settings that looks at the test examples makes their accuracy
-  too good. So by default a part of the training examples is held out of
-  training, for the choice alone.
-  """
-  select_on = _selects_on(flag_values, task)
   has_own = select_on in ("truth", "support")
   if flag_values["select_metric"] is not None and has_own:
     raise ValueError(
@@ -275,12 +242,8 @@ def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
     )
   if task.draws_validation or "validation" not in task.splits:
     verb = "draws its own" if task.draws_validation else "has no"
-    for name in ("validation_fraction", "validation_seed"):
-      if flag_values[name] is not None:
-        raise ValueError(
-          f"{name}={flag_values[name]}: task {flag_values['task']} {verb} "
-          f"validation examples; leave {name} out"
-        )
+    why = f"task {flag_values['task']} {verb} validation examples"
+    check_absent(given, why, "validation_fraction", "validation_seed")
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
   default = own_models.VALIDATION_FRACTION if needs_some else 0.0
@@ -290,12 +253,12 @@ def _selection(flag_values: FlagValues, task: TaskChoice) -> dict[str, Any]:
       f"validation_fraction=0: select_on={select_on} needs examples that are "
       "held out; give a fraction, or --select_on=test or train"
     )
-  own_seed = flag_values["validation_seed"]
-  if own_seed is not None and select_on == "clients":
-    raise ValueError(
-      f"validation_seed={own_seed}: with select_on=clients each seed draws the "
-      "validation examples of its clients; leave validation_seed out"
+  if select_on == "clients":
+    why = (
+      "with select_on=clients each seed draws the validation examples of its "
+      "clients"
     )
+    check_absent(given, why, "validation_seed")
   seed = None
   if fraction:
     seed = _given_or(flag_values, "validation_seed", specs.VALIDATION_SEED)
@@ -333,7 +296,7 @@ def _rate_schedule(
 def _defaults(
   flag_values: FlagValues, has_clients: bool, algorithm: AlgorithmChoice
 ) -> dict[str, Any]:
-  """The fields whose defaults depend on others, if they were not given."""
+  """The defaults that depend on other flags."""
   defaults = {
     "batch_size": specs.BATCH_SIZE_OF_CLIENTS
     if has_clients
@@ -351,15 +314,15 @@ def _defaults(
     defaults["cohort_size"] = min(specs.COHORT_SIZE, most)
   if flag_values["local_steps"] is None:
     defaults["local_epochs"] = 1.0
-  return {n: value for n, value in defaults.items() if flag_values[n] is None}
+  return defaults
 
 
 # What fits together.
 
 
-def _check(spec: Spec, flag_values: FlagValues) -> None:
+def _check(spec: Spec) -> None:
   """Checks the fields that belong to no choice, and their combinations."""
-  _check_needs(spec, flag_values)
+  _check_needs(spec)
   check_excluded(spec)
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(
@@ -367,7 +330,8 @@ def _check(spec: Spec, flag_values: FlagValues) -> None:
       f"must be {CLIENT.names(lambda rule: rule.traced)}"
     )
   augmentation = spec.task.static.get("augmentation")
-  if flag_values["independent_dropout"] and augmentation not in (None, "none"):
+  is_drawn = augmentation not in (None, "none")
+  if is_drawn and spec.client.static.get("independent_dropout"):
     raise ValueError(
       f"independent_dropout=True: augmentation={augmentation!r} would be drawn "
       "anew as well, so the two gradients would see different images; leave "
@@ -384,14 +348,14 @@ def _check(spec: Spec, flag_values: FlagValues) -> None:
     )
   _check_adapters(spec)
   _check_sampler(spec)
-  _check_cohort(spec, flag_values)
+  _check_cohort(spec)
 
 
-def _check_needs(spec: Spec, flag_values: FlagValues) -> None:
+def _check_needs(spec: Spec) -> None:
   """Checks that no flag was given without the flag that it needs."""
   for name, flag in FLAGS.items():
     owner, _, word = flag.needs.partition("=")
-    if not owner or flag_values[name] in (None, flag.default):
+    if not owner or name not in spec.user_flags:
       continue
     value, needed = getattr(spec, owner), FLAGS[owner]
     if value == word if word else needed.is_there(value):
@@ -401,8 +365,8 @@ def _check_needs(spec: Spec, flag_values: FlagValues) -> None:
     if value == 0:
       hint += " above 0"
     raise ValueError(
-      f"{name}={flag_values[name]}: needs {flag.needs}; give {hint}, or leave "
-      f"{name} out"
+      f"{name}={spec.user_flags[name]}: needs {flag.needs}; give {hint}, or "
+      f"leave {name} out"
     )
 
 
@@ -452,42 +416,32 @@ def _check_sampler(spec: Spec) -> None:
     )
 
 
-def _check_cohort(spec: Spec, flag_values: FlagValues) -> None:
+def _check_cohort(spec: Spec) -> None:
   """Checks the flags that an algorithm with a cohort of its own cannot have."""
-  name, choice = spec.algorithm.name, spec.algorithm.choice
+  name, choice, given = (
+    spec.algorithm.name,
+    spec.algorithm.choice,
+    spec.user_flags,
+  )
   if spec.population_dir and choice.cohort == "first":
     raise ValueError(
       f"population_dir={spec.population_dir!r}: algorithm {name} takes the "
       "first client in every round, and clients on disk are read only for the "
       "cohorts that are drawn; give another algorithm"
     )
-  if choice.cohort == "first" and spec.aggregator.name != "mean":
-    raise ValueError(
-      f"aggregator={spec.aggregator.name!r}: algorithm {name} takes one "
-      "client in each round; leave aggregator out"
-    )
-  if choice.needs_plain_means and spec.aggregator.name != "mean":
-    raise ValueError(
-      f"aggregator={spec.aggregator.name!r}: the corrections of {name} add up "
-      "to zero only by plain means; leave aggregator out"
-    )
-  if choice.cohort != "sampled" and spec.sampler.name != "uniform":
+  if choice.cohort == "first":
+    why = f"algorithm {name} takes one client in each round"
+    check_absent(given, why, "aggregator")
+  if choice.needs_plain_means:
+    why = f"the corrections of {name} add up to zero only by plain means"
+    check_absent(given, why, "aggregator")
+  if choice.cohort != "sampled":
     whom = "all clients" if choice.cohort == "all" else "the first client"
-    raise ValueError(
-      f"sampler={spec.sampler.name!r}: algorithm {name} takes {whom} in "
-      "each round; leave sampler out"
-    )
-  if choice.cohort == "all" and spec.client_dropout:
-    raise ValueError(
-      f"client_dropout={spec.client_dropout:g}: algorithm {name} needs all "
-      "clients in each round; leave client_dropout out"
-    )
-  if not choice.is_exact:
-    return
-  idle = {"sampling": "shuffle", "drop_remainder": False}
-  for flag in ("local_epochs", "local_steps", "batch_size", *idle):
-    if flag_values[flag] != idle.get(flag):
-      raise ValueError(
-        f"{flag}={flag_values[flag]}: algorithm {name} takes one step a round, "
-        f"along the exact gradient; leave {flag} out"
-      )
+    why = f"algorithm {name} takes {whom} in each round"
+    check_absent(given, why, "sampler")
+  if choice.cohort == "all":
+    why = f"algorithm {name} needs all clients in each round"
+    check_absent(given, why, "client_dropout")
+  if choice.is_exact:
+    why = f"algorithm {name} takes one step a round, along the exact gradient"
+    check_absent(given, why, *_LOCAL_WORK)

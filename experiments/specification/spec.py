@@ -7,7 +7,6 @@ the record, checks all that needs no data, and fills in the defaults.
 """
 
 import dataclasses
-import functools
 import inspect
 import pathlib
 import re
@@ -654,18 +653,12 @@ def identity_of_config(
   return identity
 
 
+@choice_flags.made_of_registries
 def all_flags() -> dict[str, Flag]:
   """All flags, in the order of the help: those of hyperparameters too.
 
-  They are made once, and again when a registry has a new entry; do not change
-  the result.
+  Do not change the result.
   """
-  return _all_flags(choice_flags.names_of_entries())
-
-
-@functools.lru_cache(maxsize=2)
-def _all_flags(entries: tuple[tuple[str, ...], ...]) -> dict[str, Flag]:
-  del entries
   flags = {}
   for name, flag in FLAGS.items():
     flags[name] = flag

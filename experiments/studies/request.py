@@ -1,7 +1,6 @@
 """The request for a study: from the command line, a file, or both."""
 
 import dataclasses
-import itertools
 import re
 import shlex
 import tomllib
@@ -9,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.command_line import parser
-from experiments.command_line.flags import argument
+from experiments.command_line.flags import argument, names
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
 from fedjax_opt.checks import fields, memory
@@ -19,20 +18,20 @@ from fedjax_opt.results.metric_names import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
 from fedjax_opt.study.verdicts import check_min_effect, check_target
 
-# Flags of a study, by the kind of their values, beside those of the runner.
+# Flags of a study, with the kind of their values, beside those of the runner.
 _OWN = {
-  kind: dict.fromkeys(names.split())
-  for kind, names in {
-    "multi_string": "method",
-    "string": "study reference executor budget metric title",
-    "boolean": "nested",
-    "list": "runs",
-    "integer": "jobs report_seeds crossed",
-    "float": "target min_effect seeds_needed",
+  name: kind
+  for kind, names_of_kind in {
+    str: "method study reference executor budget metric title",
+    bool: "nested",
+    names: "runs",
+    int: "jobs report_seeds crossed",
+    float: "target min_effect seeds_needed",
   }.items()
+  for name in names_of_kind.split()
 }
 # Flags of the whole study, not of one method.
-OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress", "track")
+OF_STUDY = (*_OWN, "output_dir", "progress", "track")
 # Flags of a run that a study sets itself, or cannot have.
 OF_A_RUN = (
   "resume", "target_accuracy", "patience",
@@ -132,13 +131,20 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  read = lambda args: parser.given_flags([*argv[:1], *args], intro, _OWN)
-  flags = read(argv[1:])
-  methods = [_method(text) for text in flags.pop("method", None) or []]
+  of_run = spec.all_flags().items()
+  # Of a condition there may be several values, but a switch has no list.
+  kinds = {
+    name: str if flag.is_condition and flag.type is not bool else flag.type
+    for name, flag in of_run
+  }
+  kinds |= _OWN
+  pairs = parser.given(argv, intro, kinds)
+  methods = [_method(text) for name, text in pairs if name == "method"]
+  flags = {name: value for name, value in pairs if name != "method"}
   if flags.get("study"):
     in_file, methods_in_file = _read(flags["study"])
     with errors_of(f"study={flags['study']!r}"):
-      flags = read(in_file) | flags
+      flags = dict(parser.given(["", *in_file], intro, kinds)) | flags
     methods = methods or methods_in_file
   for name in OF_A_RUN:
     value = flags.get(name)

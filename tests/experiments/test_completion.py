@@ -6,7 +6,6 @@ import subprocess
 import pytest
 
 from experiments import cli, compare, completion, convert, reproduce, run
-from experiments.command_line.flags import defined
 from experiments.specification import spec
 from experiments.studies import request
 
@@ -118,8 +117,9 @@ def test_every_flag_of_a_command(name):
     known_flags = known_flags - set(request.OF_A_RUN) | set(request.OF_STUDY)
   common_flags = {"flagfile", "help", "helpfull", "list", "version"}
   conditions = spec.conditions() if name == "compare" else []
-  switches = {n for n in known_flags if n in defined() and defined()[n].boolean}
-  switched_off = {f"no{n}" for n in switches - set(conditions)}
+  switches = {n for n, flag in spec.all_flags().items() if flag.type is bool}
+  switches = (switches & known_flags) - set(conditions)
+  switched_off = {f"no{n}" for n in switches}
   assert flags - {"verify"} == known_flags | common_flags | switched_off
 
 
