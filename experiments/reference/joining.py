@@ -1,5 +1,6 @@
 """Runs cells that a reference lacks, or methods that join it; ranks them."""
 
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,12 @@ from fedjax_opt import plots
 from fedjax_opt.checks.values import brief
 from fedjax_opt.files import folders, locks
 
+# What a reference takes of a request; flags of runs are checked apart.
+_TAKEN = (
+  "methods", "flags", "output_dir", "progress", "reference", "jobs", "executor",
+  "budget",
+)  # fmt: skip
+
 
 def run(request: Request) -> int:
   """Runs `compare --reference=NAME`; returns the exit status.
@@ -24,13 +31,12 @@ def run(request: Request) -> int:
   """
   unfit_flags = dict(request.flags)
   data_dir = unfit_flags.pop("data_dir", None)
-  study_flags = (
-    "study", "runs", "report_seeds", "nested", "crossed", "metric", "target",
-    "min_effect", "title", "track",
-  )  # fmt: skip
-  default = Request(methods=(), flags={})
-  values = {name: getattr(request, name) for name in study_flags}
-  unfit_flags |= {n: v for n, v in values.items() if v != getattr(default, n)}
+  unfit_flags |= {
+    field.name: value
+    for field in dataclasses.fields(request)
+    if field.name not in _TAKEN
+    and (value := getattr(request, field.name)) != field.default
+  }
   if unfit_flags:
     name, value = next(iter(unfit_flags.items()))
     raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")

@@ -171,7 +171,13 @@ class RunOutput:
       "rounds_done": result.rounds,
       "stopped_by": self._stopped_by(result),
       "target": self._stopping.target(self._history),
-      "timing": self._timing(result),
+      "timing": {
+        "compile_seconds": result.compile_seconds,
+        "run_seconds": result.run_seconds,
+        "rounds_per_second": _rate(result),
+        # From the start of the process, with imports, data and compilation.
+        "seconds_to_first_evaluation": self._seconds_to_first_evaluation,
+      },
       "cost": result.cost,
       "padding_waste": result.padding_waste,
       "computation": result.computation,
@@ -195,16 +201,6 @@ class RunOutput:
       of_all = f"{result.rounds} of {spec.rounds} rounds"
       lines.append(f"ended by {stopped_by} after {of_all}")
     return lines
-
-  def _timing(self, result: Result) -> dict[str, float | None]:
-    """The entry on times, in seconds, for summary.json."""
-    return {
-      "compile_seconds": result.compile_seconds,
-      "run_seconds": result.run_seconds,
-      "rounds_per_second": _rate(result),
-      # From the start of the process, with imports, data and compilation.
-      "seconds_to_first_evaluation": self._seconds_to_first_evaluation,
-    }
 
   def _closing_lines(self, result: Result) -> list[str]:
     """The lines on the run's time, and on where its files are."""
@@ -275,30 +271,26 @@ class _Profile:
   def __init__(self, output_dir: pathlib.Path):
     """Begins nothing yet; the trace will be in `output_dir`/profile."""
     self._folder = output_dir / "profile"
-    self._is_running: bool | None = None
+    self._ends: contextlib.ExitStack | None = None
 
   def at_evaluation(self) -> None:
     """Begins the trace at the first evaluation, and ends it at the second."""
-    if self._is_running is not None:
-      self._stop()
+    if self._ends is not None:
+      self._ends.close()
       return
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # Python's calls would be most of the file.
     jax.profiler.start_trace(
       self._folder, create_perfetto_trace=True, profiler_options=options
     )
-    self._is_running = True
-
-  def _stop(self) -> None:
-    if self._is_running:
-      jax.profiler.stop_trace()
-      self._is_running = False
+    self._ends = contextlib.ExitStack()
+    self._ends.callback(jax.profiler.stop_trace)
 
   def close(self) -> None:
     """Ends the trace, if it is still going on, and says where it is."""
-    if self._is_running is None:
+    if self._ends is None:
       return
-    self._stop()
+    self._ends.close()
     # A resumed run has several traces in the folder, named by their time.
     trace = max(self._folder.rglob("perfetto_trace.json.gz"))
     print(

@@ -82,12 +82,15 @@ class Group(NamedTuple):
   title: str
   purpose: str
 
-  def flag(self, default: Any = None, **attributes: Any) -> Any:
-    """A field of `Spec` whose flag is of this group; see `Flag`."""
-    return self.option(default=default, **attributes)
+  def flag(self, *default: Any, **attributes: Any) -> Any:
+    """A field of `Spec` whose flag is of this group; see `Flag`.
 
-  def option(self, **attributes: Any) -> Any:
-    """The field of an option of the engine, which has its default and help."""
+    Args:
+      *default: of the flag, if it is not that of the engine's option.
+      **attributes: others of the flag.
+    """
+    if default:
+      (attributes["default"],) = default
     return dataclasses.field(metadata={"group": self, **attributes})
 
 
@@ -468,17 +471,17 @@ class Spec:
   patience: int | None = _ROUNDS.flag(field=integer(1))
   cohort_size: int | None = _ROUNDS.flag(is_condition=True)
   sampler: ChosenEntry = _ROUNDS.flag("uniform")
-  batch_size: int = _ROUNDS.flag(is_condition=True)
-  local_epochs: float | None = _ROUNDS.option(is_condition=True)
-  local_steps: int | None = _ROUNDS.option(is_condition=True)
+  batch_size: int = _ROUNDS.flag(None, is_condition=True)
+  local_epochs: float | None = _ROUNDS.flag(is_condition=True)
+  local_steps: int | None = _ROUNDS.flag(is_condition=True)
   sampling: str = _ROUNDS.flag(
     "shuffle", field=choice("shuffle", "replacement"), is_condition=True
   )
-  drop_remainder: bool = _ROUNDS.option()
-  weighting: str = _ROUNDS.option(is_condition=True)
-  client_dropout: float = _ROUNDS.option(is_condition=True)
-  max_update_norm: float | None = _ROUNDS.option()
-  max_update_action: str = _ROUNDS.option()
+  drop_remainder: bool = _ROUNDS.flag()
+  weighting: str = _ROUNDS.flag(is_condition=True)
+  client_dropout: float = _ROUNDS.flag(is_condition=True)
+  max_update_norm: float | None = _ROUNDS.flag()
+  max_update_action: str = _ROUNDS.flag()
   seed: list[int] = _ROUNDS.flag("0")
 
   system: ChosenEntry | None = _TIME.flag()
@@ -489,7 +492,7 @@ class Spec:
   )
 
   output_dir: str | None = _RESULTS.flag(is_identity=False, is_of_process=True)
-  eval_every: int = _RESULTS.option(field=integer(1))
+  eval_every: int = _RESULTS.flag(field=integer(1))
   grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
     "rounds", field=choice(*plots.X_AXES), is_identity=False
@@ -501,12 +504,12 @@ class Spec:
   track: str | None = _RESULTS.flag(field=choice(*TRACKERS), is_identity=False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
-  client_map: str = _COMPUTATION.option()
-  grid_map: str = _COMPUTATION.option()
-  client_chunk: int | None = _COMPUTATION.option()
-  client_memory: str = _COMPUTATION.option()
-  grid_chunk: int | None = _COMPUTATION.option()
-  precision: str = _COMPUTATION.option(is_condition=True)
+  client_map: str = _COMPUTATION.flag()
+  grid_map: str = _COMPUTATION.flag()
+  client_chunk: int | None = _COMPUTATION.flag()
+  client_memory: str = _COMPUTATION.flag()
+  grid_chunk: int | None = _COMPUTATION.flag()
+  precision: str = _COMPUTATION.flag(is_condition=True)
   checkpoint_every: int | None = _COMPUTATION.flag(
     field=integer(1), is_identity=False
   )
@@ -518,9 +521,9 @@ class Spec:
     True, is_identity=False, is_of_process=True
   )
 
-  client_devices: int | None = _DEVICES.option()
-  grid_devices: int | None = _DEVICES.option()
-  model_devices: int | None = _DEVICES.option()
+  client_devices: int | None = _DEVICES.flag()
+  grid_devices: int | None = _DEVICES.flag()
+  model_devices: int | None = _DEVICES.flag()
   coordinator: str | None = _DEVICES.flag(is_identity=False, is_of_process=True)
   num_processes: int | None = _DEVICES.flag(
     needs="coordinator", is_identity=False, is_of_process=True
