@@ -51,7 +51,7 @@ class RunOf(NamedTuple):
   @property
   def flags(self) -> Mapping[str, Any]:
     """All on which its results depend; do not change it."""
-    return flags_of(self.arguments)
+    return spec_of(self.arguments).identity
 
   @property
   def name(self) -> str:
@@ -134,12 +134,6 @@ def spec_of(arguments: tuple[str, ...]) -> Spec:
     ValueError: naming the invalid flag.
   """
   return resolve(parser.parse(["run", *arguments]))
-
-
-@functools.cache
-def flags_of(arguments: tuple[str, ...]) -> dict[str, Any]:
-  """All flags on which the results of a run depend; do not change it."""
-  return spec_of(arguments).identity
 
 
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:

@@ -11,7 +11,7 @@ from experiments.artefacts.artefact import (
   Artefact,
   GridChoices,
   RunOf,
-  flags_of,
+  spec_of,
 )
 from experiments.artefacts.cell_runner import RecordIndex
 from experiments.studies.records import Record
@@ -88,7 +88,7 @@ def _times(records: Iterable[Record]) -> dict[str, float]:
   seconds_by_task: dict[str, dict] = {}
   for record in records:
     if record.arguments:
-      flags = flags_of(record.arguments)
+      flags = spec_of(record.arguments).identity
       seconds = record.about["seconds"] / _epochs(flags)
       seconds_by_task.setdefault(flags["task"], {})[record.arguments] = seconds
   return {

@@ -1,7 +1,7 @@
-"""The command line: flags made from the specification and the registries.
+"""The command line: flags by the specification and the registries.
 
 parser.py        a command line, with files of flags -> the values given in it
-flags.py         the flags of a run
+flags.py         words -> flags with their values, and back
 mistakes.py      one line for what cannot be a flag, or a flag's value
 help.py          what --help, --list and --version print
 choice_pages.py  the choices by name, and a page of help for each

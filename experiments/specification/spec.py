@@ -7,6 +7,7 @@ the record, checks all that needs no data, and fills in the defaults.
 """
 
 import dataclasses
+import functools
 import inspect
 import pathlib
 import re
@@ -555,9 +556,12 @@ class Spec:
     """Flag -> values, of all that may be tuned."""
     return {f: v for chosen in self.tunable for f, v in chosen.grid.items()}
 
-  @property
+  @functools.cached_property
   def identity(self) -> dict[str, Any]:
-    """All flags on which the results depend, as JSON has them."""
+    """All flags on which the results depend, as JSON has them.
+
+    Do not change it.
+    """
     return json_files.to_json(identity_of_config(self.values()))
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":

@@ -7,8 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.command_line import parser
-from experiments.command_line.flags import argument, names
+from experiments.command_line import flags, parser
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
 from fedjax_opt.checks import fields, memory
@@ -24,7 +23,7 @@ _OWN = {
   for kind, names_of_kind in {
     str: "method study reference executor budget metric title",
     bool: "nested",
-    names: "runs",
+    flags.names: "runs",
     int: "jobs report_seeds crossed",
     float: "target min_effect seeds_needed",
   }.items()
@@ -131,30 +130,33 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  of_run = spec.all_flags().items()
   # Of a condition there may be several values, but a switch has no list.
-  kinds = {
-    name: str if flag.is_condition and flag.type is not bool else flag.type
-    for name, flag in of_run
-  }
-  kinds |= _OWN
-  pairs = parser.given(argv, intro, kinds)
+  of_run = flags.kinds()
+  lists = [name for name in spec.conditions() if of_run[name] is not bool]
+  kinds = {name: kind for name, kind in of_run.items() if name not in lists}
+  kinds |= dict.fromkeys(lists, str) | _OWN
+  places = {name: place for place, name in enumerate(kinds)}
+  read = lambda words: sorted(  # A report shows them in this order.
+    parser.given([argv[0], *words], intro, kinds),
+    key=lambda pair: places[pair[0]],
+  )
+  pairs = read(argv[1:])
   methods = [_method(text) for name, text in pairs if name == "method"]
-  flags = {name: value for name, value in pairs if name != "method"}
-  if flags.get("study"):
-    in_file, methods_in_file = _read(flags["study"])
-    with errors_of(f"study={flags['study']!r}"):
-      flags = dict(parser.given(["", *in_file], intro, kinds)) | flags
+  given = {name: value for name, value in pairs if name != "method"}
+  if given.get("study"):
+    in_file, methods_in_file = _read(given["study"])
+    with errors_of(f"study={given['study']!r}"):
+      given = dict(read(in_file)) | given
     methods = methods or methods_in_file
   for name in OF_A_RUN:
-    value = flags.get(name)
+    value = given.get(name)
     if value is not None and value is not False:
       raise ValueError(
         f"{name}={value}: belongs to a single run; leave {name} out"
         + ("; a study always goes on with what is there" * (name == "resume"))
       )
-  study_flags = {name: flags.pop(name) for name in OF_STUDY if name in flags}
-  return Request(methods=tuple(methods), flags=flags, **study_flags)
+  study_flags = {name: given.pop(name) for name in OF_STUDY if name in given}
+  return Request(methods=tuple(methods), flags=given, **study_flags)
 
 
 def _method(text: str) -> dict[str, Any]:
@@ -211,7 +213,7 @@ def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
       f"study={file!r}: methods must be tables [[method]] with an algorithm"
     )
   shared = texts_of("study", file, content)
-  arguments = [argument(name, value) for name, value in shared.items()]
+  arguments = [flags.argument(name, value) for name, value in shared.items()]
   return arguments, [texts_of("study", file, method) for method in methods]
 
 

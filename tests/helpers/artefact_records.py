@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.artefacts import ARTEFACTS
-from experiments.artefacts.artefact import GridChoices, RunOf, flags_of, spec_of
+from experiments.artefacts.artefact import GridChoices, RunOf, spec_of
 from experiments.artefacts.blocks import Claim
 from experiments.studies.records import Record
 from fedjax_opt import grid_points
@@ -13,7 +13,7 @@ from fedjax_opt.results.history import History
 def flags_by_key(name, size="paper"):
   """Key -> all flags of each run of an artefact."""
   return {
-    key: flags_of(cell.arguments)
+    key: spec_of(cell.arguments).identity
     for key, cell in ARTEFACTS[name].cells(GridChoices(size)).items()
     if isinstance(cell, RunOf)
   }
@@ -24,7 +24,7 @@ def record(curves, points, rounds=None, cell=None, arrays=None):
   curves = {name: np.asarray(values, float) for name, values in curves.items()}
   rounds = rounds or [*range(next(iter(curves.values())).shape[1])]
   arguments = cell.arguments if cell else ("--task=lasso",)
-  flags = flags_of(cell.arguments) if cell else {}
+  flags = spec_of(cell.arguments).identity if cell else {}
   about = {"date": "2026-01-01", "seconds": 1.0, "device": None}
   history = History(rounds, curves)
   return Record(arguments, flags, about, points, history, arrays or {})

@@ -10,8 +10,8 @@ from experiments.artefacts.artefact import (
   SIZES,
   GridChoices,
   RunOf,
-  flags_of,
   grid_of,
+  spec_of,
 )
 from tests.helpers.artefact_records import flags_by_key
 
@@ -35,7 +35,7 @@ def test_every_artefact(artefact):
     choices = GridChoices(size)
     for cell in artefact.cells(choices).values():
       if isinstance(cell, RunOf):
-        flags_of(cell.arguments)
+        spec_of(cell.arguments)
       else:
         names = cell.function.__code__.co_varnames
         assert set(cell.options) <= set(names)
@@ -75,12 +75,12 @@ def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   """And for each network by itself."""
   choices = GridChoices("paper")
   cells = ARTEFACTS[name].cells(choices).values()
-  grids = [flags_of(grid) for grid in choices.grids]
+  grids = [spec_of(grid).identity for grid in choices.grids]
   for flags in grids:
     expected = SETTINGS["grids"]
     has(flags, expected.get(name) or expected[name.split("/")[0]])
   if grids:
-    reported = [flags_of(cell.arguments) for cell in cells]
+    reported = [spec_of(cell.arguments).identity for cell in cells]
     tasks = [{flags["task"] for flags in runs} for runs in (grids, reported)]
     assert tasks[0] == tasks[1]
 

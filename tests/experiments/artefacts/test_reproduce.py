@@ -22,8 +22,8 @@ from experiments.artefacts.artefact import (
   Artefact,
   Computed,
   RunOf,
-  flags_of,
   grid_of,
+  spec_of,
 )
 from experiments.artefacts.blocks import Claim, Picture, Quantity, Table
 from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
@@ -158,7 +158,7 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
     ),
   )
   rerun = CellRunner(folder).run(ARTEFACT, "smoke")
-  assert flags_of(rerun.cells[("best",)].arguments)["client_lr"] == 1e-6
+  assert spec_of(rerun.cells[("best",)].arguments).identity["client_lr"] == 1e-6
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
@@ -330,7 +330,7 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   older = {n: v for n, v in record.flags.items() if n != "average_state"}
   assert len(older) < len(record.flags)
   assert "algorithm" not in older
-  flags = flags_of(record.arguments)
+  flags = spec_of(record.arguments).identity
   assert store.other_flags_text(older, flags) is None
   first, *middle, seed = outcome.cells["other",].arguments
   same_run = RunOf((seed, "--algorithm=fed_avg", *middle, first))
@@ -346,9 +346,9 @@ TEXT = (
 
 
 def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
-  flags = flags_of((*TEXT, "--data_dir=/two"))
+  flags = spec_of((*TEXT, "--data_dir=/two")).identity
   elsewhere = (*TEXT[:2], "--pretrained=/some/where/small")
-  config = dict(flags_of(elsewhere)) | {"data_dir": "/one"}
+  config = dict(spec_of(elsewhere).identity) | {"data_dir": "/one"}
   assert store.other_flags_text(config, flags) is None
   for folder, is_same in (("small/", True), ("large", False)):
     config["pretrained"] = f"/some/where/{folder}"
