@@ -33,9 +33,8 @@ from experiments.single_run import loading
 from experiments.specification import clients_on_disk
 from experiments.specification.choice_flags import check_absent
 from experiments.specification.resolve import resolve
-from experiments.specification.spec import Spec, not_default
+from experiments.specification.spec import not_default
 from fedjax_opt import Population
-from fedjax_opt.data.clients import ClientData
 from fedjax_opt.files.folders import user_path
 
 
@@ -117,16 +116,11 @@ def convert(flag_values: dict[str, Any]) -> Population:
   clients_on_disk.remove_unfinished(folder)
   Population.check_new(folder)
   task = loading.without_validation(spec, tasks.load(spec))
-  clients = _clients(spec, task)
+  clients = task.clients
+  if clients is None:
+    clients = loading.drawn_clients(spec, task)[0][spec.seed[0]]
   with clients_on_disk.mark(folder, spec.values(), task):
     return Population.of_client_data(folder, clients)
-
-
-def _clients(spec: Spec, task: tasks.Task) -> ClientData:
-  """The training clients of a run with this specification."""
-  if task.clients is not None:
-    return task.clients
-  return loading.drawn_clients(spec, task)[0][spec.seed[0]]
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def _artefact(name: str, entries: Entries) -> Artefact:
   def function(part: str, default: Callable) -> Callable:
     declared = entries.get(part)
     if isinstance(declared, str):
-      return functools.partial(_call, declared, entries)
+      return lambda argument: _function(declared)(entries, argument)
     return functools.partial(default, entries)
 
   return Artefact(
@@ -171,11 +171,6 @@ def _artefact(name: str, entries: Entries) -> Artefact:
     entries.get("origin", "paper"),
     entries.get("needs", ""),
   )
-
-
-def _call(place: str, entries: Entries, argument: Any) -> Any:
-  """Calls a function of a paper's modules."""
-  return _function(place)(entries, argument)
 
 
 def _function(place: str) -> Callable:

@@ -87,23 +87,11 @@ class Page:
     return _PART.sub(make, text)
 
   def _part(self, first: str, *lines: str) -> str:
+    """A part of an artefact, by the lines of its comment."""
     name, _, size = first.partition(", ")
     if name not in self.artefacts or size not in self.artefacts[name].sizes:
       raise ValueError(f"part={first!r}: no such artefact or size")
-    return self._excerpt(self.result(self.artefacts[name], size), lines)
-
-  @functools.cache  # noqa: B019 - A page lives as long as what it shows.
-  def result(self, artefact: Artefact, size: str) -> ArtefactResult:
-    """The recorded result of an artefact."""
-    return CellRunner(None).run(artefact, size, self._records)
-
-  def sizes(self, artefact: Artefact) -> list[str]:
-    """The sizes that are published, the paper's first."""
-    return [s for s in ("paper", "cpu") if self._is_published(artefact, s)]
-
-  # Parts of an artefact.
-
-  def _excerpt(self, result: ArtefactResult, lines: Sequence[str]) -> str:
+    result = self.result(self.artefacts[name], size)
     chosen: list[Block] = []
     for line in lines:
       kind, _, value = line.partition(": ")
@@ -114,6 +102,15 @@ class Page:
     shown = _tables_and_pictures(result, chosen, "figures")
     parts = [_verdicts_listed(result, chosen), _about(result), *shown]
     return "\n\n".join(filter(None, parts))
+
+  @functools.cache  # noqa: B019 - A page lives as long as what it shows.
+  def result(self, artefact: Artefact, size: str) -> ArtefactResult:
+    """The recorded result of an artefact."""
+    return CellRunner(None).run(artefact, size, self._records)
+
+  def sizes(self, artefact: Artefact) -> list[str]:
+    """The sizes that are published, the paper's first."""
+    return [s for s in ("paper", "cpu") if self._is_published(artefact, s)]
 
   # The table of artefacts.
 

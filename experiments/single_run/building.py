@@ -96,6 +96,9 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
       loss_fn = fo.trainable.differentiated(loss_fn, paths)
     norm = fo.evaluation.grad_norm_sq(loss_fn)
     evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
+  upload = spec.upload and spec.upload.make({})
+  if spec.error_feedback:
+    upload = fo.transforms.error_feedback(upload)
   names = [name for name in GridOptions.__annotations__ if name in FLAGS]
   return {name: getattr(spec, name) for name in names} | {
     "replacement": spec.sampling == "replacement",
@@ -107,7 +110,7 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
     "sampler": (
       spec.sampler.make({}) if spec.sampler.name != "uniform" else "uniform"
     ),
-    "upload": _upload(spec),
+    "upload": upload,
     "fault": spec.fault and fault_of(spec),
     "aggregator": (
       spec.aggregator.make({}) if spec.aggregator.name != "mean" else None
@@ -118,9 +121,3 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
 def fault_of(spec: Spec) -> faults.Fault:
   """What faulty clients send, and who is faulty."""
   return spec.fault.make({}, fraction=spec.faulty_fraction)
-
-
-def _upload(spec: Spec) -> Any:
-  """What clients send instead of their differences."""
-  upload = spec.upload and spec.upload.make({})
-  return fo.transforms.error_feedback(upload) if spec.error_feedback else upload
