@@ -1,34 +1,48 @@
 """Flags: read from the words of a command line, and written as such words."""
 
-import csv
-import re
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from absl import flags
 
 from experiments.command_line import mistakes
 from experiments.specification import spec
 from experiments.specification.spec import Spec
 
-# Flag -> the type of its values, or a function that makes them of a text.
+# Names between commas; in quotation marks they may have commas.
+names = flags.ListParser().parse
+# Flag -> the type of its values, or `names`.
 Kinds = Mapping[str, Callable[[str], Any]]
-
-_SWITCH = {
-  word: value
-  for value, words in ((True, "true t 1"), (False, "false f 0"))
-  for word in words.split()
+# Values of other kinds stay text. So does a list of a run, which makes a grid.
+_PARSERS = {
+  bool: flags.BooleanParser(),
+  int: flags.IntegerParser(),
+  float: flags.FloatParser(),
+  names: flags.ListParser(),
 }
-# The types whose values are made otherwise than by calling them; a list between
-# commas makes a grid, and stays text.
-_MAKE = {bool: lambda text: _SWITCH[text.lower()], list: str}
 
 
-def names(text: str) -> list[str]:
-  """Names between commas; in quotation marks they may have commas."""
-  try:
-    (items,) = csv.reader([text], strict=True) if text else [[]]
-  except csv.Error as error:
-    raise ValueError(str(error)) from None
-  return [item.strip() for item in items]
+class _Flag(flags.Flag):
+  """A flag that notes its values, so that the order of flags is known."""
+
+  def __init__(self, name, kind, given):
+    parser = _PARSERS.get(kind, flags.ArgumentParser())
+    super().__init__(parser, None, name, None, "", boolean=kind is bool)
+    self._given = given
+
+  def parse(self, argument):
+    super().parse(argument)
+    self._given.append((self.name, self.value))
+
+
+@functools.lru_cache(maxsize=8)
+def _defined(kinds: tuple[tuple[str, Any], ...]) -> tuple[Any, list[Any]]:
+  """Flags of these kinds, and the list in which they note their values."""
+  values, given = flags.FlagValues(), []
+  for name, kind in kinds:
+    values[name] = _Flag(name, kind, given)
+  return values, given
 
 
 def kinds() -> dict[str, type]:
@@ -46,27 +60,17 @@ def read(words: Iterable[str], kinds: Kinds) -> list[tuple[str, Any]]:
   Raises:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
-  pairs, words = [], iter(words)
-  for word in words:
-    match = re.fullmatch(r"--?([^-=][^=]*)(?:=(.*))?", word, re.DOTALL)
-    if match is None:
-      raise ValueError(mistakes.not_a_flag(word, kinds))
-    name, text = match.groups()
-    positive = name.removeprefix("no")
-    if name not in kinds and kinds.get(positive) is bool and text is None:
-      name, text = positive, "false"
-    if name not in kinds:
-      raise ValueError(mistakes.no_such_flag(name, kinds))
-    if text is None:
-      text = "true" if kinds[name] is bool else next(words, None)
-    if text is None:
-      raise ValueError(f"--{name}: has no value; give --{name}=VALUE")
-    try:
-      pairs.append((name, _MAKE.get(kinds[name], kinds[name])(text)))
-    except (ValueError, KeyError):
-      message = mistakes.wrong_value(name, text, kinds[name])
-      raise ValueError(message) from None
-  return pairs
+  values, given = _defined(tuple(kinds.items()))
+  given.clear()
+  try:
+    _, *others = values(["", *words])
+  except flags.Error as error:
+    raise ValueError(mistakes.of_flags(error, kinds)) from None
+  finally:
+    values.unparse_flags()
+  if others:
+    raise ValueError(mistakes.not_a_flag(others[0], kinds))
+  return list(given)
 
 
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,9 +84,13 @@ def typed(given: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     ValueError: one line, for an unknown flag or an invalid value.
   """
-  words = (argument(name, value) for name, value in given.items())
+  words = [argument(name, value) for name, value in given.items()]
+  with_values = [word for word in words if "=" in word]
+  # A flag whose value is missing would take the next word for it.
+  groups = [with_values, *([word] for word in words if "=" not in word)]
+  of_run = kinds()
   return completed(
-    dict(pair for word in words for pair in read([word], kinds()))
+    dict(pair for group in groups for pair in read(group, of_run))
   )
 
 

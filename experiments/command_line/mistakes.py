@@ -1,7 +1,10 @@
 """One-line messages for unknown flags and invalid values of flags."""
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from absl import flags
 
 from experiments.specification import spec
 from experiments.specification.choice_flags import is_list, one_only
@@ -34,6 +37,21 @@ _ELSEWHERE = {
   "strategy": ("algorithm",),
   "weight_decay": ("l2",),
 }
+
+
+def of_flags(error: flags.Error, kinds: Mapping[str, Any]) -> str:
+  """What absl says about an argument, in this program's words."""
+  if isinstance(error, flags.UnrecognizedFlagError):
+    return no_such_flag(error.flagname, kinds)
+  wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
+  if wrong and wrong[1] in kinds:
+    name, value = wrong.groups()
+    return wrong_value(name, value, kinds[name])
+  missing = re.search(r"missing value for flag --(\w+)", str(error), re.I)
+  if missing:
+    return f"--{missing[1]}: has no value; give --{missing[1]}=VALUE"
+  message = " ".join(str(error).split())
+  return message[0].lower() + message[1:]
 
 
 def wrong_value(name: str, value: str, kind: Any) -> str:

@@ -19,8 +19,6 @@ from fedjax_opt.scores import SCORES
 
 # If more owners than this share a default, the help does not name them.
 _MAX_OWNERS = 12
-# Flag -> what each of its words means.
-_MEANINGS = {"select_on": spec.SPLITS, "track": spec.TRACKERS}
 
 
 def of_flag(name: str) -> str:
@@ -36,8 +34,6 @@ def of_flag(name: str) -> str:
   entries: Mapping[str, str] = {}
   if name == "task":
     entries = _tasks()
-  elif name in _MEANINGS:
-    entries = _MEANINGS[name]
   elif flag.choice is not None and flag.choice is not SERVER:
     entries = {n: choice.help for n, choice in flag.choice.registry.items()}
   width = max(map(len, entries), default=0)

@@ -8,7 +8,6 @@ the record, checks all that needs no data, and fills in the defaults.
 
 import dataclasses
 import functools
-import inspect
 import pathlib
 import re
 import types
@@ -16,6 +15,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from experiments import docstrings
 from experiments.specification import choice_flags
 from experiments.specification.choice_flags import ChoiceFlag, ChosenEntry
 from fedjax_opt import plots
@@ -49,24 +49,8 @@ DP_DELTA = 1e-5
 DECAY, MILESTONES = 0.998, "0.5,0.75"
 
 # The examples on which a setting may be chosen.
-SPLITS = {
-  "validation": "examples held out of training; the default",
-  "clients": "examples of each client held out of training, with the model "
-  "that the client uses itself; the default of algorithms whose clients have "
-  "models of their own",
-  "test": "the test examples, as many papers do; the values of the best "
-  "setting are then too good",
-  "train": "the training examples",
-  "truth": "the distance to the true coefficients, which lasso and low_rank "
-  "know",
-  "support": "the F1 of the nonzero coefficients, which lasso knows",
-}
-TRACKERS = {
-  "wandb": "Weights & Biases, offline unless WANDB_MODE is set",
-  "mlflow": "MLflow, in output_dir unless MLFLOW_TRACKING_URI is set",
-  "tensorboard": "TensorBoard, in output_dir: beside the metrics, which a run "
-  "always logs there, also config and pictures",
-}
+SPLITS = ("validation", "clients", "test", "train", "truth", "support")
+TRACKERS = ("wandb", "mlflow", "tensorboard")
 SELECTED_BY = ("accuracy", "loss", *SCORES)
 
 
@@ -322,6 +306,16 @@ class Spec:
       models of their own, if the data are in memory; train for nonconvex, whose
       objective is known exactly, and for clients on disk without a validation
       part.
+      - validation: examples held out of training; the default
+      - clients: examples of each client held out of training, with the model
+        that the client uses itself; the default of algorithms whose clients
+        have models of their own
+      - test: the test examples, as many papers do; the values of the best
+        setting are then too good
+      - train: the training examples
+      - truth: the distance to the true coefficients, which lasso and low_rank
+        know
+      - support: the F1 of the nonzero coefficients, which lasso knows
     select_metric: The metric that chooses the best setting: accuracy, loss, or
       one of metrics. Default: accuracy on validation and test examples, loss on
       training examples; the regularized loss for fmri; tasks without labels
@@ -381,6 +375,10 @@ class Spec:
       and step_sizes.png. Only with client {traced}.
     track: Also log config, metrics and pictures at the end, with this tracker,
       which must be installed.
+      - wandb: Weights & Biases, offline unless WANDB_MODE is set
+      - mlflow: MLflow, in output_dir unless MLFLOW_TRACKING_URI is set
+      - tensorboard: TensorBoard, in output_dir: beside the metrics, which a run
+        always logs there, also config and pictures
     profile: Trace the rounds between the first two evaluations, for Perfetto
       and for TensorBoard's profiler, in the folder profile of output_dir.
     checkpoint_every: Rounds between checkpoints, in output_dir/checkpoints; the
@@ -599,9 +597,9 @@ class Spec:
 
 def _flags() -> dict[str, Flag]:
   """Name of a field -> its flag."""
-  helps = _helps(GridOptions) | _helps(RunOptions)
+  helps = docstrings.meanings(GridOptions) | docstrings.meanings(RunOptions)
   helps = {name: _shown(text, name) for name, text in helps.items()}
-  helps |= _helps(Spec)
+  helps |= docstrings.meanings(Spec)
   flags = {}
   for field in dataclasses.fields(Spec):
     if field.metadata:
@@ -624,14 +622,6 @@ def _shown(text: str, name: str) -> str:
   text = re.sub(r"['`](\w+)['`]", r"\1", text[0].upper() + text[1:])
   has_default = GRID_DEFAULTS[name] is not None
   return re.sub(r" Default: \S+\.$", "", text) if has_default else text
-
-
-def _helps(record: type) -> dict[str, str]:
-  """Name -> description, for the attributes that a docstring lists."""
-  docstring = inspect.getdoc(record) or ""
-  _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
-  texts = (" ".join(text.split()) for text in parts[1::2])
-  return dict(zip(parts[::2], texts, strict=True))
 
 
 FLAGS = _flags()

@@ -3,17 +3,18 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from experiments import docstrings
 from experiments.tasks import classification as classifier
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
-from fedjax_opt.checks.fields import choice
+from fedjax_opt.checks import fields
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.datasets import embedded, tfds
 from fedjax_opt.models.layers import NORMS, glorot_uniform, he_uniform
@@ -86,11 +87,6 @@ DATASETS: dict[str, Images] = {
     "SVHN", 10, (0.5,) * 3, (0.5,) * 3, tfds_name="svhn_cropped", side=32
   ),
 }
-
-
-# How pixels are normalized: by the mean and deviation of each channel, or by
-# 0.5 and 0.5.
-PIXELS = ("channels", "half")
 
 
 class Model(NamedTuple):
@@ -189,13 +185,17 @@ MODELS: dict[str, Model] = {
 }
 
 
+@fields.checked(
+  augmentation=fields.choice("none", *AUGMENTATIONS),
+  norm=fields.choice(*NORMS),
+)
 def load(
   dataset: str,
   model: str,
   data_dir: str | None = None,
   augmentation: str = "none",
   norm: str = "group",
-  pixels: str = "channels",
+  pixels: Literal["channels", "half"] = "channels",
 ) -> Task:
   """Loads a data set of `DATASETS` and makes a model of `MODELS` for it.
 
@@ -203,10 +203,21 @@ def load(
     dataset: key of `DATASETS`.
     model: key of `MODELS`.
     data_dir: folder of the data.
-    augmentation: key of `AUGMENTATIONS`, or 'none'.
-    norm: one of `layers.NORMS`, for residual networks.
-    pixels: one of `PIXELS`: the mean and deviation of each channel, or 0.5 and
-      0.5 for all.
+    augmentation: what tasks of images do to images at random, anew in each
+      local step
+      - none: nothing
+      - crop_flip: crops after padding by 4 pixels, half of them mirrored
+    norm: normalization layers of the ..._resnet tasks
+      - group: 8 groups of channels
+      - batch: batch normalization; running statistics are averaged over the
+        clients; for algorithms with a client rule, and full batches
+      - batch_untracked: as batch, but layers inside blocks have no running
+        statistics; an evaluation takes the statistics of its own batches, of
+        128 examples
+      - none: no normalization
+    pixels: how tasks of images normalize pixels, which are from 0 to 1
+      - channels: by the mean and the deviation of each channel of the data set
+      - half: (x - 0.5) / 0.5
 
   Raises:
     ValueError: if the data cannot be read.
@@ -253,37 +264,9 @@ def classification(
 
 # The entries of the registry.
 
-_AUGMENTATION = Hyperparameter(
-  "augmentation",
-  "none",
-  "what tasks of images do to images at random, anew in each local step\n"
-  "none       nothing\n"
-  "crop_flip  crops after padding by 4 pixels, half of them mirrored",
-  choice("none", *AUGMENTATIONS),
-  may_differ=True,
-)
-_NORM = Hyperparameter(
-  "norm",
-  "group",
-  "normalization layers of the ..._resnet tasks\n"
-  "group            8 groups of channels\n"
-  "batch            batch normalization; running statistics are averaged over "
-  "the clients; for algorithms with a client rule, and full batches\n"
-  "batch_untracked  as batch, but layers inside blocks have no running "
-  "statistics; an evaluation takes the statistics of its own batches, of 128 "
-  "examples\n"
-  "none             no normalization",
-  choice(*NORMS),
-  may_differ=True,
-)
-_PIXELS = Hyperparameter(
-  "pixels",
-  "channels",
-  "how tasks of images normalize pixels, which are from 0 to 1\n"
-  "channels  by the mean and the deviation of each channel of the data set\n"
-  "half      (x - 0.5) / 0.5",
-  choice(*PIXELS),
-  may_differ=True,
+_DIFFERS = {"may_differ": True}
+_AUGMENTATION, _NORM, _PIXELS = docstrings.options(
+  load, augmentation=_DIFFERS, norm=_DIFFERS, pixels=_DIFFERS
 )
 
 

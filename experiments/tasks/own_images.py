@@ -21,21 +21,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments import docstrings
 from experiments.tasks import base, images
 from experiments.tasks.base import SEED_OF_TEST, TEST_FRACTION, Task, TaskChoice
 from experiments.tasks.classification import Examples
+from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import errors_of
-from fedjax_opt.checks.fields import integer
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.clients import ClientData, owned_by
 from fedjax_opt.data.pools import OWNERSHIP, check_examples, check_labels
 from fedjax_opt.datasets.image_folders import image_folder
-from fedjax_opt.registry import Hyperparameter
 
 # Models that flatten their input, and so take vectors too.
 _TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
-
-
 # If all pixels are below this, they are hardly bytes of images.
 _DARK = 64
 _OTHER_NAMES = {"x_train": "x", "y_train": "y"}
@@ -161,6 +159,7 @@ def _holds(file: str, names: Any) -> bool:
     return bool(set(names) & set(npz_files.names(path)))
 
 
+@fields.checked(test_fraction="[0, 1)")
 def load_file(
   data_file: str,
   model: str,
@@ -173,8 +172,9 @@ def load_file(
   Args:
     data_file: path of the file.
     model: key of `images.MODELS`.
-    test_fraction: share of the examples that is held out, unless the file has
-      a test part.
+    test_fraction: fraction of the examples of data_file that is held out of
+      training as the test part, at random and of each class or client alike,
+      the same for all seeds (by default 0.2, or 0 if the file has a test part).
     augmentation: see `images.load`.
     norm: see `images.load`.
 
@@ -317,6 +317,7 @@ def _notes(x: np.ndarray, file: str, test_fraction: float) -> tuple[str, ...]:
 # A folder.
 
 
+@fields.checked(image_side=fields.integer(1, most=4096), test_fraction="(0, 1)")
 def load_folder(
   model: str,
   data_dir: str | None = None,
@@ -330,8 +331,10 @@ def load_folder(
   Args:
     model: key of `images.MODELS`.
     data_dir: see `image_folder`.
-    image_side: height and width to which images are scaled; None to keep them.
-    test_fraction: share of the images held out, where there is no `test`.
+    image_side: height and width in pixels to which the images of data_dir are
+      scaled; needed if they differ in size.
+    test_fraction: fraction of the images that is held out of training as the
+      test part, if data_dir has no folder test.
     augmentation: see `images.load`.
     norm: see `images.load`.
 
@@ -352,19 +355,14 @@ def load_folder(
 
 # The entries of the registry.
 
-_FILE_OPTION = Hyperparameter(
-  "test_fraction",
-  None,
-  "fraction of the examples of data_file that is held out of training as the "
-  "test part, at random and of each class or client alike, the same for all "
-  "seeds (by default 0.2, or 0 if the file has a test part)",
-  "[0, 1)",
-)
 _OF_FILE: dict[str, TaskChoice] = {
   f"npz_{name}": TaskChoice(
     functools.partial(load_file, model=name),
     f"your own data in data_file, {model.help}",
-    (_FILE_OPTION, *images.options(name)),
+    (
+      *docstrings.options(load_file, test_fraction=None),
+      *images.options(name),
+    ),
     takes=("data_file",),
     needs={"data_file": "a .npz file with the arrays x [N, ...] and y [N]"},
     has_clients=has_clients,
@@ -374,27 +372,14 @@ _OF_FILE: dict[str, TaskChoice] = {
   )
   for name, model in images.MODELS.items()
 }
-_FOLDER_OPTIONS = (
-  Hyperparameter(
-    "image_side",
-    None,
-    "height and width in pixels to which the images of data_dir are scaled; "
-    "needed if they differ in size",
-    integer(1, most=4096),
-  ),
-  Hyperparameter(
-    "test_fraction",
-    TEST_FRACTION,
-    "fraction of the images that is held out of training as the test part, if "
-    "data_dir has no folder test",
-    "(0, 1)",
-  ),
-)
 _OF_FOLDER: dict[str, TaskChoice] = {
   f"images_{name}": TaskChoice(
     functools.partial(load_folder, name),
     f"your own images in data_dir, {model.help}",
-    (*_FOLDER_OPTIONS, *images.options(name)),
+    (
+      *docstrings.options(load_folder, "image_side", "test_fraction"),
+      *images.options(name),
+    ),
     needs={"data_dir": "a folder with a folder of images for each class"},
     is_convex=model.is_convex,
     label=f"images {model.label}",

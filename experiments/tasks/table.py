@@ -9,24 +9,24 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments import docstrings
 from experiments.tasks import base, classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
+from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import errors_of
-from fedjax_opt.checks.fields import choice
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
-from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
 
 # Flags that name columns, and what is measured.
@@ -55,6 +55,7 @@ MODELS: dict[str, Model] = {
 }
 
 
+@fields.checked(test_fraction="(0, 1)", predict=fields.choice("auto", *KINDS))
 def load(
   data_file: str,
   model: str,
@@ -64,10 +65,10 @@ def load(
   ignore_columns: str | None,
   metrics: str | None,
   validation_fraction: float | None,
-  validation_seed: int,
+  validation_seed: int | None,
   test_fraction: float = base.TEST_FRACTION,
   predict: str = "auto",
-  class_weights: str = "none",
+  class_weights: Literal["none", "balanced"] = "none",
 ) -> Task:
   """Reads the table, and makes a model of `MODELS` for it.
 
@@ -84,9 +85,18 @@ def load(
     metrics: keys of `SCORES`, with commas, to measure beside the usual ones.
     validation_fraction: share of the training rows held out for validation.
     validation_seed: of that draw.
-    test_fraction: share of the rows held out for tests.
-    predict: what the label is: 'auto' or one of `KINDS`.
-    class_weights: one of `CLASS_WEIGHTS`.
+    test_fraction: fraction of the rows that is held out of training as the test
+      part: the latest rows if there is a time_column, else rows drawn at
+      random, the same for all seeds.
+    predict: what label_column holds
+      - auto: classes, if it is one column of words, of true and false, or of at
+        most 20 whole numbers; labels, if it is several columns of 0 and 1; else
+        numbers
+      - classes: the class of each row
+      - numbers: numbers, for regression
+      - labels: several columns of 0 and 1
+    class_weights: weights of classes in the loss: none, or balanced, by which
+      all classes count alike.
 
   Raises:
     ValueError: if the table does not hold what it must.
@@ -168,8 +178,6 @@ def _standardized(training, validation, test):
 
 # The heads, by what is predicted.
 
-CLASS_WEIGHTS = ("none", "balanced")
-
 
 class _Head(NamedTuple):
   """A head: what is made of the model's outputs [B, k].
@@ -191,7 +199,7 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
   Args:
     table: says what is predicted.
     y: labels of the training rows.
-    class_weights: one of `CLASS_WEIGHTS`.
+    class_weights: 'none' or 'balanced'.
 
   Raises:
     ValueError: for weights of classes if there are no classes.
@@ -270,42 +278,13 @@ def _first(columns: Sequence[str]) -> str:
 
 # The entries of the registry.
 
-
-OPTIONS = (
-  Hyperparameter(
-    "test_fraction",
-    base.TEST_FRACTION,
-    "fraction of the rows that is held out of training as the test part: the "
-    "latest rows if there is a time_column, else rows drawn at random, the "
-    "same for all seeds",
-    "(0, 1)",
-  ),
-  Hyperparameter(
-    "predict",
-    "auto",
-    "what label_column holds\n"
-    "auto     classes, if it is one column of words, of true and false, or of "
-    "at most 20 whole numbers; labels, if it is several columns of 0 and 1; "
-    "else numbers\n"
-    "classes  the class of each row\n"
-    "numbers  numbers, for regression\n"
-    "labels   several columns of 0 and 1",
-    choice("auto", *KINDS),
-  ),
-  Hyperparameter(
-    "class_weights",
-    "none",
-    "weights of classes in the loss: none, or balanced, by which all classes "
-    "count alike",
-    choice(*CLASS_WEIGHTS),
-    may_differ=True,
-  ),
-)
 TASKS: dict[str, TaskChoice] = {
   f"table_{name}": TaskChoice(
     functools.partial(load, model=name),
     f"your own table in data_file, {model.help}",
-    OPTIONS,
+    docstrings.options(
+      load, "test_fraction", "predict", class_weights={"may_differ": True}
+    ),
     takes=(
       "data_file",
       *COLUMN_FLAGS,
