@@ -84,6 +84,10 @@ def typed(given: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     ValueError: one line, for an unknown flag or an invalid value.
   """
+  of_run = kinds()
+  for name in given:
+    if name not in of_run:  # Such as flagfile, which absl would read.
+      raise ValueError(mistakes.no_such_flag(name, of_run))
   words = [argument(name, value) for name, value in given.items()]
   with_values = [word for word in words if "=" in word]
   # A flag whose value is missing would take the next word for it.
