@@ -111,9 +111,7 @@ from experiments.studies import cell_runs, planned_cells, seeds_needed
 from experiments.studies.request import Request, read_request
 from experiments.studies.store import Store
 from fedjax_opt import plots
-from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import folders, json_files, locks
-from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell
@@ -270,15 +268,9 @@ def _check_metric(request: Request, cells: Sequence[Cell]) -> None:
   for cell in cells:
     if cell.report_runs is None:
       continue
-    measured = cell.report_runs.history.metrics
     metric = request.metric or cell_runs.metric_of([cell])
-    if metric not in measured:
-      usual = [n for n in measured if direction(n) and "decile" not in n]
-      near = nearest(metric, measured)
-      raise ValueError(
-        f"metric={metric!r}: {cell.method} did not measure it; it measured "
-        f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
-      )
+    measured = cell.report_runs.history.metrics
+    cell_runs.check_measured(metric, cell.method, measured)
     request.check_numbers(metric)
 
 

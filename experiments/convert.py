@@ -112,9 +112,8 @@ def convert(flag_values: dict[str, Any]) -> Population:
       f"seed={flag_values['seed']}: a population has one partition; give one "
       "number"
     )
-  folder = user_path(folder)
-  clients_on_disk.remove_unfinished(folder)
-  Population.check_new(folder)
+  clients_on_disk.remove_unfinished(user_path(folder))
+  folder = Population.check_new(folder)
   task = loading.without_validation(spec, tasks.load(spec))
   clients = task.clients
   if clients is None:

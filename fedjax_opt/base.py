@@ -143,6 +143,9 @@ class Algorithm(NamedTuple):
       `max_update_action='clip'`. Not if the server keeps the mean of what
       clients keep: one clipped change would part the two for good, and move the
       point to which the algorithm converges. If False, clipping is refused.
+    costs_differ: whether a hyperparameter decides what is sent, as the
+      probability of `prox_skip` does. A setting of a grid that has diverged is
+      then computed on, because no other setting has its costs.
   """
 
   init: Callable[[Params], State]
@@ -157,6 +160,7 @@ class Algorithm(NamedTuple):
   has_secret_noise: bool = False
   averages_statistics: bool = False
   may_be_clipped: bool = True
+  costs_differ: bool = False
 
 
 class ClientOutput(NamedTuple):
@@ -170,8 +174,9 @@ class ClientOutput(NamedTuple):
     weight: [] float, the client's weight in the mean; None for the weight of
       the option `weighting`, which a sampler may have scaled. A client with a
       negative weight is left out.
-    bytes_up: [] int, the bytes that the client sends; None for the size of
-      `message`.
+    bytes_up: [] int, the bytes that the client sends, or [8], a counter as
+      `arrays.counters` makes it; None for the size of `message`. If they depend
+      on a hyperparameter, see `Algorithm.costs_differ`.
     metrics: {name: scalar}, recorded for each client and round in float32 or
       wider, also for clients that drop out. Each phase must use its own names.
   """
@@ -206,7 +211,8 @@ def client_output(
   for name in ("weight", "bytes_up"):
     value = getattr(output, name)
     # A count of bytes may be one of `counters`.
-    is_scalar = not np.shape(value) or name == "bytes_up"
+    is_counter = name == "bytes_up" and np.shape(value) == (8,)
+    is_scalar = not np.shape(value) or is_counter
     if value is not None and not (functions.has_real_type(value) and is_scalar):
       raise TypeError(
         f"ClientOutput.{name}: is {functions.form_of(value)}; must be a "

@@ -20,6 +20,7 @@ from experiments.tasks import Task, base
 from fedjax_opt.checks.errors import errors_of
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import own_models
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import run_writer
 from fedjax_opt.results.checkpoint import Checkpoints
@@ -75,6 +76,21 @@ class Job(NamedTuple):
   def rounds(self) -> int:
     """The rounds of the run, unless something ends it earlier."""
     return timetables.rounds_of(self.spec, self.timetables)
+
+  def metric_names(self) -> list[str]:
+    """What each evaluation measures; nothing is compiled."""
+    names = self.simulator.metric_names(self.task.init)
+    if self.spec.optimum:
+      names.append("optimality_gap")
+    if self.spec.select_on == "clients":
+      of_seed = next(iter(self.loaded.client_tests.per_client.values()))
+      names += own_models.names(
+        self.task.per_example,
+        self.task.init,
+        of_seed.train,
+        ("validation", "test"),
+      )
+    return names
 
   def simulate(
     self,
@@ -235,11 +251,27 @@ def _check_model(
   """Checks that algorithm and regularizer can use the task's model."""
   with errors_of(params=f"norm={spec.task.static.get('norm')!r}"):
     simulator.check(task.init)
+  if spec.client.static.get("independent_dropout") and not _draws(task):
+    raise ValueError(
+      f"independent_dropout=True: the model of task {spec.task.name} has no "
+      "dropout; leave independent_dropout out"
+    )
   penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
   if penalty is None:
     return
   with errors_of(f"regularizer={spec.regularizer.name!r}"):
     jax.eval_shape(lambda: penalty(task.init(jax.random.key(0))))
+
+
+def _draws(task: Task) -> bool:
+  """Whether the loss of a task draws random numbers, as dropout does."""
+  pool = task.train if task.clients is None else task.clients.examples
+  batch = {name: values[:1] for name, values in pool.items()}
+  rng = jax.eval_shape(jax.random.key, 0)
+  params = jax.eval_shape(task.init, rng)
+  traced = jax.make_jaxpr(task.loss_fn)(params, batch, rng)
+  key = traced.jaxpr.invars[-1]
+  return any(key in equation.invars for equation in traced.eqns)
 
 
 def criterion_of(spec: Spec, task: Task) -> Criterion:
@@ -298,10 +330,10 @@ def _output_dir(spec: Spec) -> pathlib.Path:
   if spec.resume and spec.output_dir is None:
     raise ValueError("resume=True: output_dir must say which run to go on with")
   words = (spec.task.name, spec.algorithm.name, spec.client.name)
-  folder = pathlib.Path(output_dir_of(spec.output_dir, *words))
+  name = output_dir_of(spec.output_dir, *words)
   if fo.multi_process.is_first_process():  # The other processes write nothing.
-    folder = run_writer.check_output_dir(folder, spec.resume)
-  return folder
+    return run_writer.check_output_dir(name, spec.resume)
+  return pathlib.Path(name)
 
 
 def output_dir_of(given: str | None, *words: str) -> str:

@@ -16,9 +16,10 @@ from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
 from experiments.studies.request import Request
 from experiments.studies.store import Store
 from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.values import nearest
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
-from fedjax_opt.results.metric_names import reported_names
+from fedjax_opt.results.metric_names import direction, reported_names
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import sizes, tuning
 from fedjax_opt.study.cells import Cell, PointResults
@@ -47,8 +48,8 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
   Args:
     cells: which.
     store: store of all runs; cells that it has are not checked again.
-    request: of the study; its target and effect must be possible where the
-      default metric is the accuracy.
+    request: of the study; its metric must be measured, and its target and
+      effect possible where the default metric is the accuracy.
 
   Raises:
     ValueError: naming the invalid flag, or the folder of a cell that ran
@@ -66,8 +67,32 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
     conditions.add(condition)
     with errors_of(f"method {cell.method}"):
       prepared_job = job.prepare(cell.spec, store.loader.load(cell.spec))
+    if request.metric:
+      names = prepared_job.metric_names()
+      check_measured(request.metric, cell.method, names)
     if prepared_job.task.has_accuracy:
       request.check_numbers(request.metric or "test_accuracy")
+
+
+def check_measured(metric: str, method: str, names: Collection[str]) -> None:
+  """Checks that a method measures the metric of the comparison.
+
+  Args:
+    metric: its name.
+    method: its label.
+    names: of what it measures.
+
+  Raises:
+    ValueError: if it is not among them.
+  """
+  if metric in names:
+    return
+  usual = [n for n in names if direction(n) and "decile" not in n]
+  near = nearest(metric, names)
+  raise ValueError(
+    f"metric={metric!r}: {method} does not measure it; it measures "
+    f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
+  )
 
 
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:

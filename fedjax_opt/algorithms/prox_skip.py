@@ -13,7 +13,7 @@ import optax
 from jax.typing import ArrayLike
 
 from fedjax_opt import contract
-from fedjax_opt.arrays import trees
+from fedjax_opt.arrays import counters, trees
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
 from fedjax_opt.checks import fields
 
@@ -104,7 +104,7 @@ def prox_skip(
       )
       params = worker.descend(loss_fn, rule, start)  # x'_i
       delta = optax.tree.sub(params, mean)
-      bytes_up = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
+      bytes_up = counters.counter(trees.num_bytes(delta)) * meets
       local = Local(params, control, meetings)
       return ClientOutput(delta, local, bytes_up=bytes_up)
 
@@ -117,7 +117,13 @@ def prox_skip(
   def init_client(params):
     return Local(params, optax.tree.zeros_like(params), jnp.int32(0))
 
-  return Algorithm(init, round, init_client=init_client, may_be_clipped=False)
+  return Algorithm(
+    init,
+    round,
+    init_client=init_client,
+    may_be_clipped=False,
+    costs_differ=True,
+  )
 
 
 def _after_meeting(local, mean, meetings, strength):

@@ -32,6 +32,8 @@ _NUMPY_TYPES = {
 
 
 _LARGEST = float(np.finfo(np.float32).max)
+# Beyond it a float no longer has every whole number.
+_MAX_EXACT = 1 << 53
 # Bytes of columns of numbers that are converted together.
 _BYTES_AT_ONCE = 1 << 26
 
@@ -94,11 +96,17 @@ def plain(name: str, values: Any) -> Any:
   if not is_text and values.dtype != object:
     return values
   try:
-    return values.astype(_NUMPY_TYPES[kind])
+    numbers = values.astype(_NUMPY_TYPES[kind])
   except (OverflowError, ValueError) as error:  # Such as of 400 digits.
     raise ValueError(
       f"column {name!r}: {errors.reason(error)}; ignore the column"
     ) from None
+  if kind == "integer" and numbers.nunique() < values.nunique():
+    raise ValueError(
+      f"column {name!r}: has whole numbers that are rounded to the same one; "
+      "write a letter before each, or ignore the column"
+    )
+  return numbers
 
 
 def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
@@ -186,6 +194,9 @@ def finite(what: str, frame: Any) -> np.ndarray:
     error, std = np.abs(floats - exact).max(0), 1e-3 * exact.std(0)
     varies = exact.max(0) > exact.min(0)
     is_fine = (np.abs(exact).max(0) <= _LARGEST) & ~((error > std) & varies)
+  # Whole numbers may differ where even float64 has one number for all.
+  for i in np.flatnonzero(~varies & (np.abs(exact[0]) >= _MAX_EXACT)):
+    is_fine[i] &= frame.iloc[:, i].nunique() == 1
   if not is_fine.all():
     column = int(np.argmin(is_fine))
     raise ValueError(
@@ -273,10 +284,6 @@ def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:
       f"label={constant[0]!r}: all rows have the same number; must differ"
     )
   return y, tuple(frame.columns), kind
-
-
-# Beyond it a float no longer has every whole number.
-_MAX_EXACT = 1 << 53
 
 
 def check_is_exact(what: str, name: str, values: np.ndarray) -> None:

@@ -160,9 +160,12 @@ def read_table(
   """
   frame = read_frame(path)
   with errors.errors_of(os.fspath(path)):
-    return from_frame(
+    table = from_frame(
       frame, label, client=client, time=time, ignore=ignore, kind=kind
     )
+    if client is not None and _is_csv(user_path(path)):
+      _check_ids(user_path(path), frame, client)
+    return table
 
 
 @checked()
@@ -181,7 +184,6 @@ def read_frame(path: str | os.PathLike) -> Any:
   """
   pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
   path = user_path(path)
-  ending = "".join(path.suffixes[-2:]).lower().removesuffix(".gz")[-8:]
   with errors.reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():
       datasets, data = saved_data_set(path)
@@ -197,7 +199,7 @@ def read_frame(path: str | os.PathLike) -> Any:
         if isinstance(feature, datasets.ClassLabel):
           frame[name] = feature.int2str(frame[name].tolist())
       return frame
-    if ending.endswith(".parquet"):
+    if path.suffix.lower() == ".parquet":
       memory.check_is_file(path)
       size = path.stat().st_size
       parquet = errors.imported("pyarrow.parquet", "Parquet", "pyarrow")
@@ -205,7 +207,7 @@ def read_frame(path: str | os.PathLike) -> Any:
       num_bytes = _BYTES_OF_CELL * footer.num_rows * max(footer.num_columns, 1)
       memory.check_memory("it may take", _MEMORY_OF_PARQUET * size + num_bytes)
       return pandas.read_parquet(path)
-    if ending.endswith((".csv", ".tsv", ".txt")):
+    if _is_csv(path):
       csv_files.check_table_fits(path)
       return _read_csv(path)
     raise ValueError("must be .csv, .tsv, .csv.gz or .parquet, or a folder")
@@ -213,11 +215,41 @@ def read_frame(path: str | os.PathLike) -> Any:
 
 def _read_csv(path):
   """A table whose columns are divided by a comma, a semicolon or a tab."""
-  rows = {mark: _first_row(path, mark) for mark in ",;\t"}
-  mark = max(rows, key=lambda mark: len(rows[mark]))
-  _check_different([name.strip() for name in rows[mark] if name.strip()])
+  mark, names = _mark_and_names(path)
+  _check_different([name.strip() for name in names if name.strip()])
   options = {"skipinitialspace": True, "low_memory": False}
   return csv_files.read_rows(path, sep=mark, **options)
+
+
+def _mark_and_names(path):
+  rows = {mark: _first_row(path, mark) for mark in ",;\t"}
+  mark = max(rows, key=lambda mark: len(rows[mark]))
+  return mark, rows[mark]
+
+
+def _check_ids(path, frame, client):
+  """Checks that no two clients are one number, as 7 and 007 are."""
+  column = [str(name).strip() for name in frame.columns].index(client)
+  numbers = frame.iloc[:, column]
+  if numbers.dtype.kind not in "iuf":
+    return
+  mark, _ = _mark_and_names(path)
+  cells = csv_files.read_rows(path, sep=mark, usecols=[column], dtype=str)
+  words = cells.iloc[:, 0].str.strip()
+  # Of each number the first word.
+  first_words = words.groupby(numbers.to_numpy()).transform("first")
+  differ = (words != first_words).to_numpy()
+  if differ.any():
+    row = int(np.argmax(differ))
+    raise ValueError(
+      f"client={client!r}: {first_words.iloc[row]!r} and {words.iloc[row]!r} "
+      "are one number; write a letter before each, or write them alike"
+    )
+
+
+def _is_csv(path):
+  name = path.name.lower().removesuffix(".gz")
+  return not path.is_dir() and name.endswith((".csv", ".tsv", ".txt"))
 
 
 def _first_row(path, mark):

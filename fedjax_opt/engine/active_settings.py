@@ -66,6 +66,8 @@ class ActiveSettings:
     """
     if not (history.rounds and self.points.has_axes):
       return None
+    if self._config.costs_differ:  # What it would spend is not known.
+      return None
     diverged = history.diverged()[:, -1].reshape(-1, len(self.points.seeds))
     is_kept = ~diverged.all(axis=1)[self.active]
     if not is_kept.any():  # A program needs at least one setting.

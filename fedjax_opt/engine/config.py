@@ -296,6 +296,7 @@ class Config:
     precision: the types in which clients compute, see `engine.precision`.
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
     has_secret_noise: see `Algorithm`.
+    costs_differ: see `Algorithm`.
     clock: of a schedule, else None.
   """
 
@@ -321,6 +322,7 @@ class Config:
   client_memory: str
   chooses_client_chunk: bool = False
   has_secret_noise: bool = False
+  costs_differ: bool = False
   clock: Clock | None = None
 
   @property

@@ -87,7 +87,9 @@ def client_record(
     client: the client.
     is_long: from `limited`; None if there is no limit.
   """
-  weight = output.weight
+  weight, bytes_up = output.weight, output.bytes_up
+  if jnp.ndim(bytes_up) == 0:  # Else it is a counter.
+    bytes_up = counters.counter(bytes_up)
   if weight is not None:
     weight = jnp.asarray(weight, float)
     weight = jnp.where(weight >= 0, weight, jnp.nan)  # NaN is rejected.
@@ -101,7 +103,7 @@ def client_record(
     weight=weight,
     is_valid=is_valid,
     is_clipped=is_clipped,
-    bytes_up=counters.counter(output.bytes_up),
+    bytes_up=bytes_up,
     gradient_evaluations=worker.gradient_evaluations,
     num_steps=client.num_steps,
     examples=jnp.sum(client.batch_sizes, dtype=jnp.int32),

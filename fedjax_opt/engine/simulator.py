@@ -447,7 +447,9 @@ class Simulator:
     if self._clock is not None:
       self._check_clock(algorithm, initial_state.shapes.server, config.layout)
     config = dataclasses.replace(
-      config, has_secret_noise=algorithm.has_secret_noise
+      config,
+      has_secret_noise=algorithm.has_secret_noise,
+      costs_differ=algorithm.costs_differ,
     )
     return config, initial_state
 

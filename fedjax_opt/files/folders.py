@@ -30,11 +30,12 @@ def contents(
   Raises:
     ValueError: if it is a file, an address, or cannot be written.
   """
-  folder = user_path(folder)
-  if re.match(r"\w+:/", str(folder)):
+  if re.match(r"\w+:/", os.fspath(folder)):
     raise ValueError(
-      f"{flag}={str(folder)!r}: is an address; give a folder of this machine"
+      f"{flag}={os.fspath(folder)!r}: is an address; give a folder of this "
+      "machine"
     )
+  folder = user_path(folder)
   ancestor = folder
   while not os.path.lexists(ancestor):
     ancestor = ancestor.parent

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
+from fedjax_opt.arrays import trees
 from tests.helpers import cases, jax_problems
 
 N, D, K, C = 6, 5, 3, 4
@@ -150,6 +151,15 @@ def test_all_clients_of_prox_skip_meet_or_none():
   meetings = result.cost["bytes_up_per_round"] * rounds / MODEL
   assert 10 <= meetings < rounds
   assert meetings == pytest.approx(round(meetings))
+
+
+def test_prox_skip_sends_more_bytes_than_32_bits_count(monkeypatch):
+  monkeypatch.setattr(trees, "num_bytes", lambda _: (1 << 33) + 1)
+  task = jax_problems.least_squares(sizes=(4, 4), dim=D)
+  result = task.simulate(
+    fo.prox_skip(task.loss_fn, 0.01, p=1.0), rounds=2, batch_size=4
+  )
+  assert result.cost["bytes_up_per_round"] == (1 << 33) + 1
 
 
 def test_prox_skip_if_a_client_sends_nan_now_and_then():

@@ -111,6 +111,13 @@ def test_the_line_of_names(text, columns, tmp_path):
   assert tables.read_frame(tmp_path / "t.csv").columns.tolist() == columns
 
 
+def test_two_clients_are_not_one_number(tmp_path):
+  path = tmp_path / "t.csv"
+  path.write_text("who,a,y\n7,1,no\n 7 ,2,no\n007,3,yes\n")
+  message = refusal(tables.read_table, path, "y", client="who")
+  assert "client='who': '7' and '007' are one number; write a le" in message
+
+
 def test_types_of_databases():
   frame = pd.DataFrame(
     {

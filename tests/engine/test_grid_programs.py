@@ -243,6 +243,18 @@ def test_diverged_settings_are_dropped_and_change_nothing():
   assert result.padding_waste == pytest.approx(few.padding_waste)
 
 
+def test_a_diverged_setting_of_prox_skip_has_its_own_costs():
+  """It goes on: how often clients meet depends on its p."""
+  make = lambda p: fo.prox_skip(TASK.loss_fn, 0.1, p=p)
+  evaluate = lambda params, *_: {"train_loss": jnp.inf}
+  options = {"rounds": 9, "batch_size": 4, "local_steps": 2, "eval_every": 3}
+  bytes_up = lambda *p: fo.sweep(
+    make, {"p": p}, TASK.params, TASK.data,
+    grid_map="scan", evaluate=evaluate, **options,
+  ).history.metrics["bytes_up"]  # fmt: skip
+  np.testing.assert_array_equal(bytes_up(1.0, 0.2)[1:], bytes_up(0.2))
+
+
 @pytest.mark.parametrize("grid_map", ["vmap", "scan"])
 @pytest.mark.default_cases("scan")
 def test_a_second_sweep_has_all_settings_again(grid_map):

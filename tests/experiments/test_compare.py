@@ -287,18 +287,6 @@ def test_ctrl_c_while_a_run_writes_its_files(tmp_path, monkeypatch, capsys):
   assert "interrupted: 0 cells are complete" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_metric_that_is_not_measured(tmp_path, error_of):
-  """It is known after the first cell, and not after all."""
-  arguments = (FED_AVG, SCAFFOLD, "--alpha=1", "--metric=tset_accuracy")
-  line = error_of(
-    *SHARED, *arguments, f"--output_dir={tmp_path}", program=compare
-  )
-  assert len(list((tmp_path / "runs").iterdir())) == 2  # One cell.
-  assert "metric='tset_accuracy': FedAvg, SGD did not measure it" in line
-  assert line.endswith("did you mean test_accuracy?")
-
-
 def test_flags_beside_runs_alone(tmp_path, full_study, error_of):
   """They would change nothing."""
   (run_of,) = (full_study / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
