@@ -95,6 +95,7 @@ Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -150,10 +151,11 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
+    groups = planned_cells.grouped(planned)
     results = executors.map_cells(
-      cell_runs.run_cell, planned, store, request.jobs, request.executor, folder
+      cell_runs.run_cells, groups, store, request.jobs, request.executor, folder
     )
-    for planned_cell, cell in results:
+    for planned_cell, cell in itertools.chain.from_iterable(results):
       done.append(cell)
       _check_metric(request, [cell])
       if request.progress:

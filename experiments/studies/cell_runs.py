@@ -95,6 +95,13 @@ def check_measured(metric: str, method: str, names: Collection[str]) -> None:
   )
 
 
+def run_cells(
+  cells: Sequence[PlannedCell], store: Store
+) -> list[tuple[PlannedCell, Cell]]:
+  """Runs cells one after the other; see `planned_cells.grouped`."""
+  return [run_cell(cell, store) for cell in cells]
+
+
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
   run = lambda *args: _results_of(*store.run(cell.at(*args)))
