@@ -204,7 +204,9 @@ def _folder(request: Request) -> pathlib.Path:
   path = output_dir_of(request.output_dir, "study")
   folder, names = folders.contents("output_dir", path)
   if _MARK not in names:
-    folders.check_empty("output_dir", folder, names)
+    unfinished = json_files.beside(folder / _MARK).name  # Left by a kill.
+    others = [name for name in names if name != unfinished]
+    folders.check_empty("output_dir", folder, others)
   return folder
 
 

@@ -19,7 +19,7 @@ from fedjax_opt.data import lists, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
 from fedjax_opt.data.population_files import MAX_INT32, Fields
-from fedjax_opt.files import folders
+from fedjax_opt.files import folders, json_files
 from fedjax_opt.files.folders import user_path
 
 _BYTES_AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
@@ -312,7 +312,10 @@ class Population:
       ValueError: if it is a file, holds anything, or cannot be written.
     """
     folder, all_names = folders.contents("population_dir", folder)
-    names = [name for name in all_names if name != population_files.NOTES]
+    # A kill may have left notes that are not whole.
+    unfinished = json_files.beside(folder / population_files.NOTES).name
+    notes = population_files.NOTES, unfinished
+    names = [name for name in all_names if name not in notes]
     if population_files.INDEX in all_names:
       names = all_names
     folders.check_empty("population_dir", folder, names)

@@ -154,8 +154,9 @@ def read_table(
     The table.
 
   Raises:
-    ValueError: if it cannot be read, a column is missing, or a cell is empty or
-      is no number where the others of its column are.
+    ValueError: if it cannot be read, a column is missing, two clients are the
+      same number, such as 7 and 007, or a cell is empty or is no number where
+      the others of its column are.
     ImportError: naming the package to install.
   """
   frame = read_frame(path)

@@ -115,6 +115,8 @@ def test_ctrl_c_leaves_nothing(tmp_path, capsys, monkeypatch):
 def test_after_a_kill_the_same_command_writes_all(tmp_path):
   folder = tmp_path / "clients"
   arguments = (*SMALL, f"--population_dir={folder}")
+  folder.mkdir()
+  (folder / "validation.json.tmp").write_text("{")
   assert call(*arguments, program=convert) == 0
   before = {path.name: path.read_bytes() for path in folder.iterdir()}
   (folder / "population.npz").rename(folder / "population.npz.tmp")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fedjax_opt as fo
+from experiments import compare
 from experiments.command_line.flags import arguments
 from experiments.studies import (
   cell_runs,
@@ -65,6 +66,12 @@ def test_cells_that_may_have_a_run_in_common_are_together():
   labels = [[c.method for c in group] for group in planned_cells.grouped(cells)]
   of_fed_avg = [["A", "B"], ["C", "D"]]
   assert labels == [*of_fed_avg, *of_fed_avg, ["SCAFFOLD"], ["SCAFFOLD"]]
+
+
+def test_a_kill_before_the_folder_was_marked_is_no_obstacle(tmp_path):
+  (tmp_path / "study.json.tmp").touch()
+  asks = asked(SCAFFOLD, f"--output_dir={tmp_path}")
+  assert compare._folder(asks) == tmp_path
 
 
 def test_a_study_of_too_many_cells_is_refused_before_they_are_made():
