@@ -368,7 +368,7 @@ def test_a_damaged_index(folder):
 
 def test_many_clients_are_written_and_verified_in_parts(tmp_path, monkeypatch):
   """As one by one, with few of them in memory at once."""
-  monkeypatch.setattr(population_module, "_AT_ONCE", 240)
+  monkeypatch.setattr(population_module, "_BYTES_AT_ONCE", 240)
   sizes, longest = np.random.default_rng(0).integers(0, 9, 150), []
   original = Population.write(tmp_path / "one", clients_of(sizes))
   copy = Population.of_client_data(tmp_path / "many", original.load())
