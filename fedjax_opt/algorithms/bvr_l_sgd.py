@@ -178,7 +178,7 @@ def _recursive(
     return BvrState(params, params, zeros, output)
 
   def round(state, cohort):
-    is_exact = large_batch is None or large_batch >= cohort.config.mean_size
+    is_exact = _is_exact(large_batch, cohort.config.mean_sizes)
     examples = large_batch or cohort.mean_size  # b~
     budget = cohort.max_steps * cohort.config.plan.batch_size  # K B
     stage_length = 1 - (-examples // budget)  # T
@@ -212,6 +212,22 @@ def _recursive(
     return state.params if practical else state.output.run
 
   return Algorithm(init, round, params)
+
+
+def _is_exact(large_batch, mean_sizes):
+  """Whether the large gradients are of all examples.
+
+  Raises:
+    ValueError: if they are for some seeds and not for others.
+  """
+  exact = {large_batch is None or large_batch >= size for size in mean_sizes}
+  if len(exact) > 1:
+    raise ValueError(
+      f"large_batch={large_batch}: is the mean size of a client, or more, for "
+      f"some seeds alone; must be so for all or none: above {max(mean_sizes):g}"
+      f" or below {min(mean_sizes):g}"
+    )
+  return exact.pop()
 
 
 def _large_gradient(loss_fn, num_examples):

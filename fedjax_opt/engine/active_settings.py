@@ -154,11 +154,16 @@ class ActiveSettings:
     Returns:
       The state of the settings that are present.
     """
-    if self._devices > 1 or not self.points.has_axes:
-      return state  # No setting was dropped, see `drop`.
+    if not self.points.has_axes:
+      return state
+    vmaps_points = self._config.vmaps_points
+    if self._devices > 1:  # All settings are present, see `drop`.
+      if not vmaps_points:
+        self.active = arrays["grid/active"]
+      return state
     self.active, self.present = arrays["grid/active"], arrays["grid/present"]
     # Diverged settings may have stayed present in the run that saved this.
-    if self._config.vmaps_points:
+    if vmaps_points:
       self.present = self.active
     if len(self.present) < self.points.num_settings:
       self._state_before_drop = _on_host(_changing(state))

@@ -104,10 +104,6 @@ class Clock:
     """The slot of each version, [T] int32, for each timetable."""
     return [_slots(table) for table in self.timetables]
 
-  @functools.cached_property
-  def _is_last(self) -> list[np.ndarray]:
-    return [_is_last(table) for table in self.timetables]
-
   @property
   def places(self) -> int:
     """A."""
@@ -127,11 +123,13 @@ class Clock:
     return is_short or self.is_partial or not is_taken
 
   @functools.cached_property
-  def expected_size(self) -> float:
-    """Clients of a step, on average, with those whose message is not used."""
-    arrivals = [(table.clients >= 0).sum() for table in self.timetables]
-    return float(
-      sum(arrivals) / sum(len(table.time) for table in self.timetables)
+  def expected_sizes(self) -> np.ndarray:
+    """[tables], clients of a step, on average; all that arrive in it."""
+    return np.array(
+      [
+        (table.clients >= 0).sum() / len(table.time)
+        for table in self.timetables
+      ]
     )
 
   @functools.cached_property
@@ -148,7 +146,9 @@ class Clock:
   def is_stale(self) -> bool:
     """Whether any client starts from an older version, or comes twice."""
     are_old = (table.staleness[table.taken].any() for table in self.timetables)
-    return any(are_old) or not all(last.all() for last in self._is_last)
+    return any(are_old) or not all(
+      _are_last(table.clients, table.taken).all() for table in self.timetables
+    )
 
   @functools.cached_property
   def is_partial(self) -> bool:
@@ -228,15 +228,18 @@ class Clock:
         "staleness": staleness.astype(np.int32),
         "draw": table.draws[within].astype(np.int32),
         "slot": self.slots[i][versions],
-        "is_last": self._is_last[i][within],
+        # A message without a local step is not taken.
+        "is_last": _are_last(
+          table.clients[within], columns.get("is_taken", is_taken)
+        ),
         "write_slot": self.slots[i][within],
       }
     return columns
 
 
-def _is_last(table: Timetable) -> np.ndarray:
+def _are_last(clients: np.ndarray, is_taken: np.ndarray) -> np.ndarray:
   """[T, A] bool, whether no later place of the step takes this client."""
-  clients = np.where(table.taken, table.clients, -1)
+  clients = np.where(is_taken, clients, -1)
   order = np.argsort(clients, axis=1, kind="stable")
   in_order = np.take_along_axis(clients, order, 1)
   ends_here = np.ones(clients.shape, bool)

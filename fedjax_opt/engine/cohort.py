@@ -148,7 +148,7 @@ class Cohort:
   def mean_size(self) -> int | jax.Array:
     """Examples of a client of this seed, on average, rounded up."""
     if not self.config.seeds_differ:
-      return math.ceil(self.config.mean_size)
+      return math.ceil(self.config.mean_sizes[0])
     return -(-jnp.sum(self._round_data.sizes) // self.config.num_clients)
 
   @property

@@ -285,9 +285,10 @@ class Config:
     trace: fields of the client rule's state to record at each local step.
     evaluate: metrics of a model, or None.
     eval_every: rounds from one evaluation to the next.
-    mean_size: examples of a client, on average over the population.
-    seeds_differ: whether `mean_size` or the most local steps of a client are
-      others for one seed than for another; here they are of all seeds.
+    mean_sizes: examples of a client, on average over the population of each
+      seed; one number if seeds share the clients.
+    seeds_differ: whether the mean size or the most local steps of a client are
+      others for one seed than for another; `plan` has those of all seeds.
     max_size: n_max, examples of the largest client.
     layout: the devices over which clients and grid are divided.
     vmaps_points: whether the points of a grid are vectorized; if not, they are
@@ -312,7 +313,7 @@ class Config:
   trace: tuple[str, ...]
   evaluate: EvaluateFn | None
   eval_every: int
-  mean_size: float
+  mean_sizes: tuple[float, ...]
   seeds_differ: bool
   max_size: int
   layout: sharding.Layout
@@ -342,10 +343,12 @@ class Config:
 
   @property
   def expected_size(self) -> float:
-    """Clients of a round, on average, with those that drop out."""
-    if self.clock is not None:
-      return self.clock.expected_size
-    return self.sampler.expected if self.has_empty_places else self.cohort_size
+    """Clients of a round, on average, with those that drop out.
+
+    A schedule has its own, see `Clock.expected_sizes`.
+    """
+    expected = self.sampler.expected
+    return self.cohort_size if expected is None else expected
 
   @property
   def has_axes(self) -> bool:
@@ -461,7 +464,7 @@ class Config:
       "chooses_client_chunk": (options["client_map"], options["client_chunk"])
       == ("auto", None),
       "trace": tuple(options["trace"]),
-      "mean_size": float(np.mean(sizes)),
+      "mean_sizes": tuple(np.atleast_1d(np.mean(sizes, axis=-1)).tolist()),
       "seeds_differ": _differ(np.mean(sizes, axis=-1))
       or _differ(np.max(plan.num_steps(sizes), axis=-1)),
       "max_size": data.max_size,

@@ -93,7 +93,7 @@ class Tally:
     for name in self.reported:
       metrics[name] = self.count(name)
     for name in SPENT:
-      metrics[name] = self.count(name) / self.cohort_size
+      metrics[name] = self.count(name) / self._cohort_sizes()
     self.history.append(self.done, metrics)
     return metrics
 
@@ -102,6 +102,12 @@ class Tally:
     if self.clock is None:
       return {}
     return {TIME: self._of_points(self.clock.time(self.done))}
+
+  def _cohort_sizes(self) -> float | np.ndarray:
+    """Clients of a round, on average: a number, or [S]."""
+    if self.clock is None:
+      return self.cohort_size
+    return self._of_points(self.clock.expected_sizes)
 
   def _of_points(self, of_seeds: np.ndarray) -> np.ndarray:
     """[tables] -> [S], the value of each point; seeds vary fastest."""
@@ -127,7 +133,7 @@ class Tally:
       rounds = self._of_points(self.clock.done(self.done))
     rounds = np.maximum(rounds, 1)
     per_round = lambda name: float(
-      np.mean(self.count(name) / self.cohort_size / rounds)
+      np.mean(self.count(name) / self._cohort_sizes() / rounds)
     )
     labels = sorted(
       name.removesuffix("_bytes_down")

@@ -342,6 +342,14 @@ def test_as_many_slots_as_versions_in_use():
     assert len({clock.slots[0][v] for v in versions}) == len(versions)
 
 
+def test_what_is_not_taken_is_not_a_client_s_last_place():
+  """The second time it would do no whole step."""
+  clock = Clock((by_hand([[0, 0]], share=[[1, 0.1]]),), 1)
+  columns = clock.arrivals(np.arange(1), np.array([[8]]), lambda sizes: 2)
+  assert columns["is_taken"].tolist() == [[[True, False]]]
+  assert columns["is_last"].tolist()[0][0][0]
+
+
 def asynchronous(algorithm, **options):
   # Unlike `stale`, it compiles nothing.
   schedule = by_hand([[0, 1, 2]] * STEPS, [[0] * 3] * STEPS)

@@ -103,6 +103,32 @@ def test_the_most_local_steps_are_those_of_the_seed(name):
   close(trees.take(sweep.params, 0), run.params)
 
 
+def test_seeds_whose_large_gradients_differ_are_refused():
+  """Mean sizes are 9 and 8 here: a batch of 8.5 is whole for one seed alone."""
+  sizes = {3: [9, 9], 1: [8, 8]}
+  of_seed = lambda seed: ClientData(
+    EXAMPLES, np.arange(18).reshape(2, 9), np.array(sizes[seed])
+  )
+  make = lambda: fo.bvr_l_sgd(TASK.loss_fn, 0.1, large_batch=8)
+  message = "large_batch=8: .* above 9 or below 8"
+  with pytest.raises(ValueError, match=message):
+    fo.sweep(
+      make, {}, TASK.params, of_seed, rounds=1, batch_size=4, seeds=[3, 1]
+    )
+
+
+def test_costs_are_those_of_the_seed_s_timetable():
+  tables = {0: [[0, 1], [0, 1]], 1: [[0, -1], [1, -1]]}
+  schedule = lambda work: fo.schedules.by_hand(tables[work.seed])
+  make = lambda: fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
+  result = fo.sweep(
+    make, {}, TASK.params, TASK.data, seeds=[0, 1], rounds=2, batch_size=4,
+    schedule=schedule, evaluate=SETTINGS["evaluate"],
+  )  # fmt: skip
+  model = 2 * 4 * jax_problems.flat(TASK.params).size  # Bytes in two rounds.
+  np.testing.assert_array_equal(result.history.values("bytes_up")[:, -1], model)
+
+
 def test_vectorized_equals_one_after_the_other():
   vmap, scan = run("vmap"), run("scan")
   close((vmap.state, vmap.traces), (scan.state, scan.traces))
@@ -214,6 +240,17 @@ def test_when_diverged_settings_are_dropped(
     np.testing.assert_array_equal(fewer.server[:, 0], numbers)
     np.testing.assert_array_equal(active_settings.active, numbers)
     assert len(numbers) == kept
+
+
+def test_a_diverged_setting_is_skipped_again_on_several_devices(monkeypatch):
+  monkeypatch.setattr(sharding.Layout, "grid_devices", property(lambda _: 2))
+  first, resumed = (
+    executor_of(4, grid_map="scan").active_settings for _ in range(2)
+  )
+  losses = np.array([[1], [np.inf], [1], [1]])
+  first.drop(History([0], {"train_loss": losses}), None)
+  resumed.restore(first.to_arrays(), None)
+  assert resumed.is_active.tolist() == [True, False, True, True]
 
 
 @pytest.mark.slow
