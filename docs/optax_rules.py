@@ -286,6 +286,9 @@ gradient](how_to/own_rule.md#more-than-the-gradient): `value`, `grad`,
 `value_fn`, `grad_fn` and `obj_fn`. The server offers only its parameters and a
 pseudo-gradient, the mean difference of the clients with its sign changed.
 
+The gradients that a line search takes of `value_fn`, in `lbfgs` too, are not
+counted in the costs of a run.
+
 """
 
 

@@ -83,7 +83,7 @@ class Worker:
     size: [] int32, its examples.
     num_steps: [] int32, the local steps of the client.
     gradient_evaluations: [8], gradients traced so far, in examples; a counter,
-      see `counters`.
+      see `counters`. Those that a rule takes of `value_fn` are not in it.
     traces: {name: [K]}, the traced fields of its rule's state, from the last
       `descend`.
     gradient_counts: pairs (number of gradients, of which examples): None for
