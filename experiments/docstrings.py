@@ -30,17 +30,17 @@ def _in_lines(text: str) -> str:
 
 
 def options(
-  factory: Callable[..., Any], *names: str, **own: Any
+  factory: Callable[..., Any], *names: str, **overrides: Any
 ) -> tuple[Hyperparameter, ...]:
   """Hyperparameters of a factory, with all that its docstring says of them.
 
   Args:
     factory: see `from_factory`.
     *names: see `from_factory`.
-    **own: see `from_factory`.
+    **overrides: see `from_factory`.
   """
   helps = meanings(factory)
   return tuple(
     parameter._replace(help=helps[parameter.name].removesuffix("."))
-    for parameter in from_factory(factory, *names, **own)
+    for parameter in from_factory(factory, *names, **overrides)
   )

@@ -100,7 +100,7 @@ def step(
     TypeError: if it fails with one.
   """
   with errors.calling(f"{name}: its update failed"):
-    update = running_statistics.follow(rule).update
+    update = running_statistics.sparing_statistics(rule).update
     updates, state = update(grads, state, params, **extra)
     moved = optax.apply_updates(params, updates)
     # Another shape would be broadcast.

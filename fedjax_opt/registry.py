@@ -117,7 +117,7 @@ _SHARED_NAMES = ("alpha", "eps", "momentum")
 
 
 def from_factory(
-  factory: Callable[..., Any], *names: str, **own: Any
+  factory: Callable[..., Any], *names: str, **overrides: Any
 ) -> tuple[Hyperparameter, ...]:
   """Hyperparameters of a factory that says what its arguments may be.
 
@@ -127,13 +127,13 @@ def from_factory(
   Args:
     factory: one with `checked_fields`, see `checks.fields`.
     *names: of the arguments.
-    **own: of further ones, what is not the factory's: the default, or a dict
-      of attributes of `Hyperparameter`.
+    **overrides: of further ones, what shall differ from the factory: the
+      default, or a dict of attributes of `Hyperparameter`.
   """
   parameters = inspect.signature(factory).parameters
   changes = {
     name: change if isinstance(change, dict) else {"default": change}
-    for name, change in own.items()
+    for name, change in overrides.items()
   }
 
   def entry_of(name):
@@ -144,7 +144,9 @@ def from_factory(
       return entry._replace(default=None, is_required=True)
     return entry
 
-  return tuple(entry_of(name) for name in parameters if name in {*names, *own})
+  return tuple(
+    entry_of(name) for name in parameters if name in {*names, *overrides}
+  )
 
 
 def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:

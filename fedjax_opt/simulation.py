@@ -94,7 +94,7 @@ def simulate(
 
 
 @fields.checked(
-  make=fields.Field(inputs.check_makes),
+  make=fields.Field(inputs.check_factory),
   grid=fields.Field(inputs.check_is_grid),
   seeds=inputs.SEEDS,
   on_evaluation=_REPORTED,

@@ -29,7 +29,7 @@ from fedjax_opt.checks.fields import (
 )
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
-  PLAINLY,
+  PLAIN_EXECUTION,
   GridOptions,
   RunOptions,
 )
@@ -610,7 +610,7 @@ def _flags() -> dict[str, Flag]:
       attributes = {
         "default": GRID_DEFAULTS.get(field.name),
         "help": helps[field.name],
-        "is_identity": field.name not in PLAINLY,
+        "is_identity": field.name not in PLAIN_EXECUTION,
         "is_condition": choice_flag is not None and choice_flag.is_condition,
       } | field.metadata
       flags[field.name] = Flag(type=kind, choice=choice_flag, **attributes)

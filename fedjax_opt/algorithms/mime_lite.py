@@ -104,7 +104,7 @@ def mime_lite(
 
     reply = cohort.mean(one_client, broadcast=(state.params, state.base))
     delta, gradient = reply.value
-    update = running_statistics.follow(base).update
+    update = running_statistics.sparing_statistics(base).update
     _, new_base = update(gradient, state.base, state.params)  # V
     return MimeLiteState(optax.tree.add(state.params, delta), new_base), reply
 

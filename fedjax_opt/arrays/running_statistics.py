@@ -6,9 +6,9 @@ trained by the gradient of the loss. Here they are leaves of the parameters.
 `attach` sets their gradient to the difference of the old and the new value, so
 that a step of size 1 against the gradient makes the update.
 
-`optimizers.step` makes that step, whatever the rule: `follow` shows a rule
-zeros in their place. Messages are split into weights and statistics, which are
-sent as they are (`contract.split_message`). An algorithm whose own
+`optimizers.step` makes that step, whatever the rule: `sparing_statistics` shows
+a rule zeros in their place. Messages are split into weights and statistics,
+which are sent as they are (`contract.split_message`). An algorithm whose own
 arithmetic averages them and does nothing else with them says so, in
 `Algorithm.averages_statistics`; any other refuses a model that has them.
 """
@@ -91,7 +91,7 @@ def with_statistics(
   return losses
 
 
-def follow(
+def sparing_statistics(
   rule: optax.GradientTransformation,
 ) -> optax.GradientTransformationExtraArgs:
   """Applies a rule to the weights, and a step of size 1 to the statistics.
@@ -122,7 +122,7 @@ def follow(
 
 
 def _extra_of_weights(extra, params):
-  """What a rule is given besides the gradient, see `follow`."""
+  """What a rule is given besides the gradient, see `sparing_statistics`."""
 
   def at(function):
     return lambda x, *args, **kwargs: function(

@@ -45,16 +45,13 @@ def cast_like(new: Any, old: Any) -> Any:
 
 
 def merge(first: Any, second: Any) -> Any:
-  """All leaves of two trees, of which one has None where the other has a leaf.
-
-  Where both have a leaf, that of the first.
-  """
+  """The first tree, with None replaced by what the second one has there."""
   either = lambda first, second: second if first is None else first
   return jax.tree.map(either, first, second, is_leaf=lambda leaf: leaf is None)
 
 
 def without(tree: Any, other: Any) -> Any:
-  """A tree with None where another one, that may have None, has a leaf."""
+  """A tree with None in place of each leaf where another one has a leaf."""
   keep = lambda other_leaf, leaf: leaf if other_leaf is None else None
   return jax.tree.map(keep, other, tree, is_leaf=lambda leaf: leaf is None)
 

@@ -39,7 +39,7 @@ class Work(NamedTuple):
   bytes_up: float
 
 
-def works(
+def work_of_seeds(
   config: Config,
   algorithm: Algorithm,
   params: Params,

@@ -461,13 +461,13 @@ class Cohort:
 
   def _natural_weights(self, numbers, size):
     """[C'] float, the clients' examples or 1, as `weighting` says."""
-    if self.config.by_examples:
+    if self.config.weights_by_examples:
       return size.astype(float)
     return (numbers < self.config.num_clients).astype(float)
 
   def _population_weight(self):
     """The sum of the natural weights of all clients of the population."""
-    if not self.config.by_examples:
+    if not self.config.weights_by_examples:
       return float(self.config.num_clients)
     return jnp.maximum(jnp.sum(self._round_data.sizes.astype(float)), 1)
 
@@ -485,7 +485,7 @@ class Cohort:
     share = jnp.sum(jnp.where(counted, normalized, 0))
     # Exactly 1 if all clients with a weight count.
     share = jnp.where(jnp.any((normalized > 0) & ~counted), share, 1)
-    if not self.config.by_examples and not self.config.has_empty_places:
+    if not self.config.weights_by_examples and not self.config.has_empty_places:
       return share * (places / self.config.num_clients)
     return share * cohort / self._population_weight()
 
@@ -547,7 +547,7 @@ class Cohort:
       output = client_output(one_client, worker, received)
       message = jax.tree.map(jnp.asarray, output.message)
       message, is_long = replies.limited(config, message, self._part_shapes)
-      new_state = replies.kept_from_now_on(output.state, state)
+      new_state = replies.checked_client_state(output.state, state)
       output = output._replace(message=message, state=new_state)
       if output.bytes_up is None:
         output = output._replace(bytes_up=trees.num_bytes(message))

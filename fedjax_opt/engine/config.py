@@ -173,7 +173,7 @@ GRID_DEFAULTS = {name: default for name, (default, *_) in _OPTIONS.items()}
 DEFAULTS = {name: GRID_DEFAULTS[name] for name in RunOptions.__annotations__}
 # The plainest way to compute rounds: one client after the other, on one device.
 # Results do not depend on these options, except for rounding.
-PLAINLY = {
+PLAIN_EXECUTION = {
   "client_map": "scan",
   "client_chunk": None,
   "client_memory": "device",
@@ -275,8 +275,8 @@ class Config:
     cohort_size: C.
     sampler: who takes part.
     plan: how clients go through their examples.
-    by_examples: whether a client's weight in means is its number of examples;
-      if not, all weigh the same.
+    weights_by_examples: whether a client's weight in means is its number of
+      examples; if not, all weigh the same.
     client_dropout: probability that a client drops out of a round.
     max_update_norm: the largest norm of a message, or None.
     max_update_action: 'reject' or 'clip', of longer messages.
@@ -305,7 +305,7 @@ class Config:
   cohort_size: int
   sampler: Sampler
   plan: BatchPlan
-  by_examples: bool
+  weights_by_examples: bool
   client_dropout: float
   max_update_norm: float | None
   max_update_action: str
@@ -459,7 +459,7 @@ class Config:
         options["sampler"], num_clients, min(cohort_size, num_clients)
       ),
       "plan": plan,
-      "by_examples": options["weighting"] == "examples",
+      "weights_by_examples": options["weighting"] == "examples",
       "client_chunk": chunk,
       "chooses_client_chunk": (options["client_map"], options["client_chunk"])
       == ("auto", None),

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from fedjax_opt.engine.config import GRID_DEFAULTS, PLAINLY
+from fedjax_opt.engine.config import GRID_DEFAULTS, PLAIN_EXECUTION
 from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import SHA256
 
@@ -43,7 +43,7 @@ def of_run(
   written = {
     name: value if is_written(value) else "a function"
     for name, value in {**GRID_DEFAULTS, **options}.items()
-    if name not in PLAINLY
+    if name not in PLAIN_EXECUTION
   }
   text_digest = lambda text: SHA256 + hashlib.sha256(text.encode()).hexdigest()
   digests = {

@@ -87,7 +87,7 @@ def check_grid(
   if grid is None:
     contract.check_algorithm("algorithm", algorithm)
     return (lambda: algorithm), {}
-  check_makes("algorithm", algorithm)
+  check_factory("algorithm", algorithm)
   check_is_grid("grid", grid)
   for name in ("seed", "seeds"):
     if name in grid:
@@ -99,7 +99,7 @@ def check_grid(
   return algorithm, grid
 
 
-def check_makes(name: str, make: Any) -> None:
+def check_factory(name: str, make: Any) -> None:
   """Raises TypeError if `make` is not a function that may make algorithms."""
   if isinstance(make, Algorithm) or not callable(make):
     text = "an Algorithm" if isinstance(make, Algorithm) else brief(make)
@@ -312,7 +312,7 @@ _SAME = (
   "cohort_size",
   "max_size",
   "plan",
-  "by_examples",
+  "weights_by_examples",
   "client_dropout",
   "max_update_norm",
   "max_update_action",

@@ -124,9 +124,8 @@ class Reply:
       are rejected.
     weights: [C] float, the weights of all clients, also of those that do not
       count.
-    share: [] float, the weights of the clients that count, as a part of the
-      weights of the whole population; by the option `weighting`, even if
-      clients returned weights.
+    share: [] float, the weight of the clients that count, divided by that of
+      all M; by the option `weighting`, even if clients returned weights.
     is_lost: [] bool, whether no client counts, or those that count have no
       weight; if clients returned the weights, only if another one has a weight.
       Then the engine keeps the state from before the round.
@@ -389,7 +388,7 @@ def mean_of_counted(
   return running_statistics.replaced(mean, divided_by(mass))
 
 
-def kept_from_now_on(new: Any, old: Any) -> Any:
+def checked_client_state(new: Any, old: Any) -> Any:
   """What a client keeps from now on, checked against what it kept.
 
   Args:

@@ -100,7 +100,7 @@ class Runner:
           # After the last round, only where a longer run would drop them too.
           if stop < self.rounds or self._is_scheduled(stop):
             self._drop()
-          if self._is_over(stop):
+          if self._save_and_check_end(stop):
             break
     return self._result()
 
@@ -259,8 +259,8 @@ class Runner:
     elif len(self._active_settings.active) < num_before:
       self.executor.place_points()
 
-  def _is_over(self, stop: int) -> bool:
-    """Whether the run ends here; saves a checkpoint if one is due."""
+  def _save_and_check_end(self, stop: int) -> bool:
+    """Saves a checkpoint if one is due; returns whether the run ends here."""
     # Read once: a later signal ends the run after the next segment.
     stopping = multi_process.of_any_process(self._stop_signals.first)
     is_stopped = bool(multi_process.of_any_process(self._is_stopped))

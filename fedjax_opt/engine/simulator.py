@@ -28,7 +28,7 @@ from fedjax_opt.engine import (
 from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
-  PLAINLY,
+  PLAIN_EXECUTION,
   Config,
   GridOptions,
   check_option_names,
@@ -131,16 +131,16 @@ class Simulator:
       for name, examples in held_out.items()
     )
     self._options = options
-    self._clock, self._clock_is_for = None, ()
+    self._clock, self._clock_key = None, ()
     if options.get("schedule") is not None:
       check_is_schedule(options["schedule"])
       if isinstance(options["schedule"], Timetable):
         self._clock = self._clock_of([options["schedule"]])
-    self._own_config = self._config(None)
+    self._config_without_model = self._config(None)
     if validation is not None:
       functions.check_takes_validation(evaluate)
     self._executor: Executor | None = None
-    self._executor_is_for: tuple[Any, ...] = ()
+    self._executor_key: tuple[Any, ...] = ()
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
     """The state before the first round.
@@ -344,7 +344,7 @@ class Simulator:
     """
     device = target.host() or jax.local_devices()[0]
     with target.use([device]):
-      config, initial_state = self._resolve(params, seeds, **PLAINLY)
+      config, initial_state = self._resolve(params, seeds, **PLAIN_EXECUTION)
       traced = self._new_executor(config, seeds).trace(initial_state.shapes)
       programs = {
         "start": initial_state.lowered(),
@@ -365,7 +365,7 @@ class Simulator:
   def _executor_of_state(self, state):
     """The executor of a state, which must be one of this simulator."""
     inputs.check_state_belongs(
-      state, SimulationState, self._own_config, self._seeds
+      state, SimulationState, self._config_without_model, self._seeds
     )
     executor = self._executor_with(state.config, state.seeds)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
@@ -391,21 +391,23 @@ class Simulator:
       seeds: of the runs.
     """
     schedule, key = self._options.get("schedule"), (seeds, model)
-    if schedule is None or self._clock_is_for == key:
+    if schedule is None or self._clock_key == key:
       return
 
     def works():
-      options = self._options | PLAINLY
+      options = self._options | PLAIN_EXECUTION
       del options["schedule"]
       config = Config.create(self._data, options, model)
       algorithm = self._make(**self._first_point())
       _check_is_public(algorithm)
-      return client_work.works(config, algorithm, model, self._data, seeds)
+      return client_work.work_of_seeds(
+        config, algorithm, model, self._data, seeds
+      )
 
     self._clock = self._clock_of(timetables_of(schedule, seeds, works))
-    self._clock_is_for = key
+    self._clock_key = key
     # Its cohort size is the number of places of a step.
-    self._own_config = self._config(None, **PLAINLY)
+    self._config_without_model = self._config(None, **PLAIN_EXECUTION)
 
   def _config(self, params, **changes):
     """The options, some of them changed, resolved for a model."""
@@ -482,9 +484,9 @@ class Simulator:
     It is made anew too if a run before has dropped settings of the grid.
     """
     key = config, tuple(seeds), target.is_elsewhere(), target.devices()
-    if self._executor_is_for == key and self._executor.active_settings.has_all:
+    if self._executor_key == key and self._executor.active_settings.has_all:
       return self._executor
-    self._executor_is_for = key
+    self._executor_key = key
     self._executor = self._new_executor(config, seeds)
     return self._executor
 

@@ -193,7 +193,7 @@ def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
 
 def _combined(cohort, combine, one_client, broadcast, **options):
   """What `Cohort.mean` returns, with messages combined in another way."""
-  if cohort.config.by_examples or cohort.is_scaled:
+  if cohort.config.weights_by_examples or cohort.is_scaled:
     raise ValueError(
       "aggregator: counts all clients alike; must be with "
       "weighting='uniform', and a sampler that gives no weights"

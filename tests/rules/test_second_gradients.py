@@ -57,7 +57,9 @@ def test_running_statistics_are_not_perturbed():
     return jnp.sum(x**2)
 
   with jax.enable_x64(True):
-    rule = sharpness_aware(running_statistics.follow(optax.sgd(0.1)), 0.5)
+    rule = sharpness_aware(
+      running_statistics.sparing_statistics(optax.sgd(0.1)), 0.5
+    )
     after = train(rule, params, 1, loss)
     np.testing.assert_allclose(after["running_mean"], 3.0)
     ahead = 1 + 0.5 / np.sqrt(2)  # w + e
