@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import objectives, trainable
+from fedjax_opt import trainable
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import executor
@@ -177,18 +177,6 @@ def test_points_and_clients_share_the_frozen_leaves(grid_map):
 
 
 @pytest.mark.slow
-def test_a_result_shows_the_frozen_leaves_at_each_point():
-  grid = of_head([0.01, 0.02, 0.03], 2)
-  result = grid.sweep(drawn_head, 2)
-  for body in (result.params["body"], result.state.frozen.params["body"]):
-    assert len(body) == 6
-    assert body.strides[0] == 0  # All are one array.
-    np.testing.assert_array_equal(body[4], BODY)
-  state, _ = grid.run(grid.init(drawn_head), 2)
-  chex.assert_trees_all_equal(grid.params(state), result.params)
-
-
-@pytest.mark.slow
 def test_a_grid_that_drops_points_and_goes_on_from_a_checkpoint(tmp_path):
   per_example = lambda params, batch: {"loss": squares(params, batch)}
   rates = [*np.linspace(0.001, 0.01, 7), *np.geomspace(1e20, 1e30, 9)]
@@ -216,20 +204,6 @@ def test_frozen_leaves_are_computed_in_the_type_of_the_others():
   result = simulate(some("moon", HEAD, spy), precision="bfloat16")
   assert dtypes == {"bfloat16"}
   chex.assert_trees_all_equal(result.params["hidden"], model()["hidden"])
-
-
-@pytest.mark.slow
-def test_l2_is_of_the_trained_leaves():
-  terms = []
-  loss_fn = objectives.l2(TASK.loss_fn, 0.5)
-
-  def term(params):
-    terms.append([x.dtype.name for x in jax.tree.leaves(params)])
-    return loss_fn.term(params)
-
-  spied = loss_fn._replace(term=term)
-  simulate(some("fed_avg", HEAD, spied), precision="mixed")
-  assert terms == [["float32"] * 2] * len(terms) != []
 
 
 def test_a_penalty_is_of_the_trained_leaves():

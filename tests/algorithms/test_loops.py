@@ -523,17 +523,6 @@ def test_a_cohort_without_examples_moves_nothing(name):
   assert np.isfinite(cases.flat(result.state)).all()
 
 
-@pytest.mark.slow
-def test_without_a_rate_prox_skip_does_not_move():
-  """p / gamma would be 1 / 0, and clients that send no number are left out."""
-  result = cases.TASK.simulate(
-    fo.prox_skip(LOSS, 0.0, p=0.9), rounds=3, batch_size=4,
-    evaluate=lambda params, data, test: {"one": jnp.float32(1)},
-  )  # fmt: skip
-  assert result.history.metrics["rejected_clients"][0, -1] == 0
-  np.testing.assert_array_equal(cases.flat(result.params), np.float32(cases.X0))
-
-
 def test_prox_skip():
   """All clients; in some rounds the coin does not fall."""
   p, num_steps, rtol = 0.3, 3, 1e-10

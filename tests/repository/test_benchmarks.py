@@ -2,7 +2,6 @@
 
 import importlib
 import pathlib
-import sys
 
 import jax
 import numpy as np
@@ -27,26 +26,6 @@ def load(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_benchmark_can_be_imported(load, name):
   assert load(name).__doc__
-
-
-@pytest.mark.slow
-def test_processes_take_turns(load, capsys):
-  """With a program that is there, and a framework that is not."""
-  shared = load("shared")
-  workload = shared.WORKLOADS["least_squares"]._replace(num_steps=1)
-  entries = [
-    shared.Entry("ours", "fedjax_opt", "fed_avg", workload, size=10),
-    shared.Entry("other", "fedjax", "fed_avg", workload),
-  ]
-  pythons = {"fedjax_opt": sys.executable, "fedjax": "/no/python"}
-  runs = shared.measure(entries, pythons, turns=2)
-  assert list(runs) == [("least_squares", "ours", 10)]
-  (measured,) = runs.values()
-  assert len(measured.turns) == 2
-  assert measured.seconds > 0
-  assert measured.last["planned"] > 0
-  assert measured.last["peak"] > 50
-  assert "skipped: other, least_squares: cannot run" in capsys.readouterr().out
 
 
 @pytest.mark.slow

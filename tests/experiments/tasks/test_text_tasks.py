@@ -54,23 +54,6 @@ def load(data):
 TINY = ("--encoder=tiny", "--vocab_size=90")
 
 
-@pytest.mark.slow
-def test_random_start(load):
-  task = load(*TINY, "--max_length=12")
-  assert task.num_classes == 14
-  assert set(task.criteria) == {"validation", "test"}
-  params = task.init(jax.random.key(0))
-  assert params["embeddings"]["word"].shape[1] == 128
-  assert params["embeddings"]["word"].shape[0] <= 90
-  assert params["embeddings"]["position"].shape == (512, 128)
-  assert "type" not in params["embeddings"]
-  assert set(params) == {"embeddings", "layers_0", "layers_1", "head"}
-  assert params["head"]["output"]["kernel"].shape == (128, 14)
-  batch = {name: values[:50] for name, values in task.train.items()}
-  loss = jax.jit(task.loss_fn)(params, batch, jax.random.key(0)).mean()
-  assert loss == pytest.approx(np.log(14), rel=0.1)
-
-
 def test_the_default_is_as_large_as_distilbert(load):
   shapes = jax.eval_shape(load().init, jax.random.key(0))
   assert {f"layers_{i}" for i in range(6)} <= set(shapes)
