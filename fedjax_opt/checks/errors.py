@@ -35,7 +35,8 @@ def is_own(error: BaseException) -> bool:
   is elsewhere, or calls something.
   """
   for frame in traceback.extract_tb(error.__traceback__)[-1:]:
-    is_raise = (frame.line or "").startswith("raise ")
+    # Without the source of this package, it is taken for its own.
+    is_raise = (frame.line or "raise ").startswith("raise ")
     return is_raise and _PACKAGE in pathlib.Path(frame.filename).parents
   return False
 

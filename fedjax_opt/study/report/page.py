@@ -55,13 +55,14 @@ def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
       "limits": sentences.limits_of(study),
       **values_of(study),
     }
+    # First the page: it tells that the folder has a report, also after a kill.
     for name, content in (
+      (_PAGE, templates.render(_PAGE, **values)),
       ("table.md", formats.markdown(table, study.title)),
       ("table.tex", formats.latex(study_tables.main_table(study, True))),
       ("table.csv", formats.csv(formats.cell_records(study))),
       ("pairs.csv", formats.csv(formats.pair_records(study))),
       ("seeds.csv", formats.csv(formats.seed_records(study))),
-      (_PAGE, templates.render(_PAGE, **values)),
     ):
       write_text(folder / name, content)
   return folder / _PAGE
