@@ -25,8 +25,7 @@ def _copy() -> None:
     page = _PAGES.get(paper, paper)
     text = text.replace("](../README.md)", f"](../{page}.md)")
     text = text.replace("](../../../docs/papers/", "](../")
-    content = f"---\norphan: true\n---\n\n{text}"
-    (papers / copy_of(file)).write_text(content, encoding="utf-8")
+    (papers / copy_of(file)).write_text(text, encoding="utf-8")
 
 
 def setup(app) -> None:

@@ -20,8 +20,12 @@ from fedjax_opt.results.names import format_value, name_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import words
 
-# Flags that do not change what is measured.
-_SILENT = ("checkpoint_every", "eval_every", "target_accuracy")
+# Flags that do not change what is measured. A cell has one setting, so that in
+# its runs nothing is selected.
+_SILENT = (
+  "checkpoint_every", "eval_every", "target_accuracy",
+  "select_on", "select_metric", "select_over",
+)  # fmt: skip
 
 
 def settings(records: Iterable[Record]) -> str:
@@ -130,7 +134,8 @@ def reduction(result: ArtefactResult) -> Reduction:
   choices = GridChoices("paper")
   paper = result.artefact.cells(choices)
   changed = _changed(result, paper, choices.grids)
-  return Reduction(changed, _missing(result, paper), _added(result, paper))
+  added = _added(result, paper, changed)
+  return Reduction(changed, _missing(result, paper), added)
 
 
 def in_short(reduction: Reduction, *, has_added: bool = True) -> list[str]:
@@ -166,13 +171,16 @@ def _missing(result: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
   return [of_all if number else "no cell of the paper"]
 
 
-def _added(result: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
-  """The phrase on cells that the paper lacks, if any."""
+def _added(
+  result: ArtefactResult, paper: Mapping[Key, Recipe], said: Iterable[str]
+) -> list[str]:
+  """The phrase on cells that the paper lacks, if any, but for what is said."""
+  replaced = {"task": "pretrained", "rounds": "rounds"}  # By which flag.
   added = {
     ", ".join(
       _values_text(name, [str(cell.flags[name])])
       for name in ("task", "rounds")
-      if name in cell.flags
+      if name in cell.flags and replaced[name] not in said
     ): None
     for key, cell in result.cells.items()
     if key not in paper

@@ -11,6 +11,12 @@ from experiments.studies.records import Record
 from fedjax_opt.files import json_files
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
+_PAPERS = {
+  "delta_sgd": "Δ-SGD",
+  "fco": "Composite optimization",
+  "bvr": "BVR-L-SGD",
+  "domo": "DOMO",
+}
 
 
 def check(size: str) -> None:
@@ -53,11 +59,13 @@ def file_of(artefact: Artefact, size: str) -> pathlib.Path:
 
 def text_of(result: ArtefactResult) -> str:
   """The text of that file."""
+  artefact = result.artefact
+  name = _PAPERS.get(artefact.paper, artefact.paper)
   return (
-    f"# {paper_pages.title_of(result.artefact)}\n\n"
-    f"{paper_pages.markdown(result, '../figures')}\n"
-    "[The rule of the verdicts](../../../docs/papers/index.md#verdicts), and "
-    "[the page of the paper](../README.md).\n"
+    f"# {name}, {paper_pages.title_of(artefact)}\n\n"
+    f"Back to [{name}](../README.md). See also [the rule of the "
+    "verdicts](../../../docs/papers/index.md#verdicts).\n\n"
+    f"{paper_pages.markdown(result, '../figures')}"
   )
 
 
