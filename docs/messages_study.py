@@ -252,7 +252,7 @@ def _column(rows, name):
 
 
 def draw_bytes() -> Any:
-  """Accuracy against bytes, without feedback and with it."""
+  """Error against bytes, without feedback and with it."""
   rows, entries = _read("messages_bytes"), {}
   titles = ("Without error feedback", "With error feedback")
   styles = plots.method_styles([*COMPRESSORS])
@@ -262,16 +262,21 @@ def draw_bytes() -> Any:
       labels = {label: label + suffix for label in COMPRESSORS}
       for label, name in {WHOLE: WHOLE, **labels}.items():
         points = _of(rows, method=name)[1:]  # Nothing was sent before round 0.
-        color = styles[label].color if label in styles else "black"
+        style = (
+          styles[label]._asdict() if label in styles else {"color": "black"}
+        )
         (entries[label],) = ax.plot(
           _column(points, "kilobytes"),
-          100 * _column(points, "accuracy"),
-          color=color,
+          100 - 100 * _column(points, "accuracy"),
+          **style,
           linewidth=1.3,
+          markersize=4,
+          markevery=3,
         )
       plots.log_scale(ax.xaxis)
-      ax.set(xlabel="kB sent by a client", title=title, ylim=(40, 100))
-    axes[0, 0].set_ylabel("Test accuracy (%)")
+      plots.log_scale(ax.yaxis)
+      ax.set(xlabel="kB sent by a client", title=title, ylim=(3, 60))
+    axes[0, 0].set_ylabel("Test error (%)")
     panels.add_below(figure, entries, 2 * WIDTH, _SAID)
   return figure
 

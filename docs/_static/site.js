@@ -11,7 +11,7 @@ function mark() {
 }
 // The navigation shows where the page is. The theme scrolls it to where it was.
 function showPage() {
-  const bar = document.querySelector("div.bd-sidebar-primary");
+  const bar = document.querySelector(".bd-sidebar-primary");
   const entry = [...(bar?.querySelectorAll(".bd-docs-nav a.current") ?? [])].pop();
   if (!entry) return;
   const [outer, inner] = [bar, entry].map((e) => e.getBoundingClientRect());
@@ -21,3 +21,25 @@ function showPage() {
 addEventListener("load", mark);
 addEventListener("load", showPage);
 addEventListener("resize", mark);
+// On a narrow screen the theme moves the navigation and the contents into
+// dialogs, which show the page, close by a button, and after a link was taken.
+function prepareDrawers() {
+  for (const drawer of document.querySelectorAll("dialog[id$='sidebar-modal']")) {
+    const button = document.createElement("button");
+    button.className = "close-drawer";
+    button.textContent = "✕";
+    button.ariaLabel = "Close";
+    button.onclick = () => drawer.close();
+    // Once open it has what the theme moved; once closed, all moves back.
+    new MutationObserver(() => {
+      if (!drawer.open) return;
+      drawer.prepend(button);
+      showPage();
+    }).observe(drawer, { attributeFilter: ["open"] });
+    drawer.addEventListener("close", () => button.remove(), { capture: true });
+    drawer.addEventListener("click", (event) => {
+      if (event.target.closest("a[href*='#']")) drawer.close();
+    });
+  }
+}
+addEventListener("load", prepareDrawers);

@@ -1,4 +1,7 @@
-"""Brings experiments/*/artefacts/ to docs/papers/artefacts/."""
+"""Brings experiments/*/artefacts/ to docs/papers/artefacts/.
+
+The example of a report, a page of its own, gets a link back to the site.
+"""
 
 import pathlib
 
@@ -28,5 +31,16 @@ def _copy() -> None:
     (papers / copy_of(file)).write_text(text, encoding="utf-8")
 
 
+def _lead_back(app, error) -> None:
+  report = pathlib.Path(app.outdir) / "study" / "report.html"
+  if error or not report.exists():  # Other builders have none.
+    return
+  link = '<p><a href="../index.html">← The site of fedjax_opt</a></p>'
+  text = report.read_text(encoding="utf-8")
+  if link not in text:
+    report.write_text(text.replace("<body>", f"<body>\n{link}", 1), "utf-8")
+
+
 def setup(app) -> None:
   _copy()
+  app.connect("build-finished", _lead_back)

@@ -101,9 +101,15 @@ def test_the_navigation_shows_the_page(page, site):
   page.goto(f"{site[1]}/index.html")
   page.evaluate("sessionStorage.setItem('sidebar-scroll-top', 0)")
   page.goto(f"{site[1]}/papers/domo.html")
-  bar = page.locator("div.bd-sidebar-primary").bounding_box()
+  is_drawer = page.viewport_size["width"] < 992
+  if is_drawer:
+    page.locator(".primary-toggle").click()
+  bar = page.locator(".bd-sidebar-primary").bounding_box()
   entry = page.locator(".bd-docs-nav a.current").last.bounding_box()
   assert bar["y"] <= entry["y"] < bar["y"] + bar["height"]
+  if is_drawer:
+    page.locator(".close-drawer").click()
+    assert not page.locator("dialog[open]").count()
 
 
 def test_the_contents_lead_to_a_heading(page, site):
@@ -116,6 +122,7 @@ def test_the_contents_lead_to_a_heading(page, site):
   target = link.get_attribute("href")
   link.click()
   page.wait_for_url(f"**/concepts.html{target}")
+  assert not page.locator("dialog[open]").count()
 
 
 def test_pages_need_no_network(site):
