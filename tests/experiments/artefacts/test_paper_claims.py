@@ -65,7 +65,7 @@ def test_cells_may_be_missing(name, tmp_path):
 def test_all_that_is_compared_is_there(name):
   """No claim names a row or a column that no size has."""
   artefact = ARTEFACTS[name]
-  if artefact.blocks.func is definitions.blocks:
+  if getattr(artefact.blocks, "func", None) is definitions.blocks:
     records = {}
     for size in artefact.sizes[1:]:
       records |= filled(name, size, lambda key: None, same_everywhere)

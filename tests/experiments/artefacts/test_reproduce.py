@@ -225,7 +225,8 @@ def test_publishing(outcome, folder, tmp_path, monkeypatch):
   for _ in range(2):  # The second time it replaces.
     publishing.publish(CellRunner(folder).run(ARTEFACT, "smoke"))
   text = publishing.file_of(ARTEFACT, "smoke").read_text()
-  assert text.startswith("# Table 9\n\nA table. Paper: a setting.")
+  assert text.startswith("# some, Table 9\n\nBack to [some](../README.md).")
+  assert "A table. Paper: a setting." in text
   assert "![All](../figures/table9_all.png)" in text
   assert text != publishing.text_of(outcome)
   rerun = CellRunner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
