@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import convert, run
-from experiments.command_line import parser
+from experiments.command_line import flags
 from experiments.processes import hosts
 from experiments.single_run import job
 from fedjax_opt import Population
@@ -113,7 +113,7 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
 def test_a_run_parses_and_loads_once(population, tmp_path, monkeypatch):
   calls = []
   for owner, name in (
-    (parser, "fill"),
+    (flags, "read"),
     (run, "resolve"),
     (job, "load"),
     (Population, "open"),
@@ -123,15 +123,15 @@ def test_a_run_parses_and_loads_once(population, tmp_path, monkeypatch):
       calls.append(name) or real(*arguments)
     )
     monkeypatch.setattr(owner, name, counted)
-  flags = (*ARGUMENTS[:-3], "--rounds=0", f"--population_dir={population}")
-  assert call(*flags, f"--output_dir={tmp_path / 'run'}") == 0
-  assert sorted(calls) == ["fill", "load", "open", "resolve"]
+  words = (*ARGUMENTS[:-3], "--rounds=0", f"--population_dir={population}")
+  assert call(*words, f"--output_dir={tmp_path / 'run'}") == 0
+  assert sorted(calls) == ["load", "open", "read", "resolve"]
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("populations"))
 def test_populations_that_do_not_fit(population, arguments, message):
-  flags = (f"--population_dir={population}", *arguments.split())
-  line = refusal(prepare, "--task=digits_logistic", *flags)
+  words = (f"--population_dir={population}", *arguments.split())
+  line = refusal(prepare, "--task=digits_logistic", *words)
   assert line.startswith(message.format(folder=population))
 
 
