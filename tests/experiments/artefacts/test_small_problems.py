@@ -8,17 +8,6 @@ from experiments.delta_sgd import theory
 from experiments.fco import convex
 
 
-@pytest.mark.slow
-def test_theorem_1_is_a_mean_over_the_first_rounds():
-  history, points = theory.theorem1([1, 4], 8.0, 2, [0, 1])
-  assert [point["seed"] for point in points] == [0, 1]
-  assert history.rounds == [1, 4]
-  values = history.metrics["mean_grad_norm_sq"]
-  # Over one round it is that of the start, which all seeds share.
-  assert values[0, 0] == pytest.approx(values[1, 0])
-  assert np.all(values[:, 1] < values[:, 0])
-
-
 def test_label_counts_are_those_of_the_partition():
   history, points = theory.label_counts(0.1, 7, 50, [3])
   counts = np.concatenate(list(history.metrics.values()), axis=1)
