@@ -19,7 +19,7 @@ START = {"kernel": np.zeros(D, np.float32)}
 ONCE = K * N  # gradients of an example by plain local steps
 RATE = 0.05
 SGD = optax.sgd(RATE)
-NUMBER, BYTE = 4 / MODEL, 1 / MODEL  # in models
+NUMBER = 4 / MODEL  # in models
 FULL = N / ONCE  # the gradient of all examples
 
 # name -> (algorithm, models down, models up, gradients by plain local steps,
@@ -74,9 +74,9 @@ COSTS = {
     fo.domo(LOSS, RATE, beta=None, average_local=True),
     *(2, 2, 1, 0),
   ),
-  # Whether they have met.
-  "prox_skip, always": (fo.prox_skip(LOSS, RATE, p=1.0), 1 + BYTE, 1, 1, 2),
-  "prox_skip, never": (fo.prox_skip(LOSS, RATE, p=1e-6), 1 + BYTE, 0, 1, 2),
+  # How often they have met is sent too.
+  "prox_skip, always": (fo.prox_skip(LOSS, RATE, p=1.0), 1 + NUMBER, 1, 1, 2),
+  "prox_skip, never": (fo.prox_skip(LOSS, RATE, p=1e-6), 1 + NUMBER, 0, 1, 2),
   "scaffold": (fo.scaffold(LOSS, RATE), 2, 2, 1, 1),
   "scaffold, exact": (
     fo.scaffold(LOSS, RATE, exact_control=True),
