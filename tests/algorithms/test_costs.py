@@ -75,8 +75,14 @@ COSTS = {
     *(2, 2, 1, 0),
   ),
   # How often they have met is sent too.
-  "prox_skip, always": (fo.prox_skip(LOSS, RATE, p=1.0), 1 + NUMBER, 1, 1, 2),
-  "prox_skip, never": (fo.prox_skip(LOSS, RATE, p=1e-6), 1 + NUMBER, 0, 1, 2),
+  "prox_skip, always": (
+    fo.prox_skip(LOSS, RATE, p=1.0),
+    *(1 + NUMBER, 1, 1, 2 + NUMBER),
+  ),
+  "prox_skip, never": (
+    fo.prox_skip(LOSS, RATE, p=1e-6),
+    *(1 + NUMBER, 0, 1, 2 + NUMBER),
+  ),
   "scaffold": (fo.scaffold(LOSS, RATE), 2, 2, 1, 1),
   "scaffold, exact": (
     fo.scaffold(LOSS, RATE, exact_control=True),
