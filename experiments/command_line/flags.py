@@ -92,7 +92,6 @@ def typed(given: Mapping[str, Any]) -> dict[str, Any]:
   with_values = [word for word in words if "=" in word]
   # A flag whose value is missing would take the next word for it.
   groups = [with_values, *([word] for word in words if "=" not in word)]
-  of_run = kinds()
   return completed(
     dict(pair for group in groups for pair in read(group, of_run))
   )

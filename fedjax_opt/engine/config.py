@@ -422,6 +422,7 @@ class Config:
     check_option_names(options, GRID_DEFAULTS)
     options = GRID_DEFAULTS | options
     sizes = np.asarray(data.sizes)
+    mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
     places = options["cohort_size"] if clock is None else clock.places
     cohort_size = _cohort_size(places, num_clients, clock is not None)
@@ -464,8 +465,8 @@ class Config:
       "chooses_client_chunk": (options["client_map"], options["client_chunk"])
       == ("auto", None),
       "trace": tuple(options["trace"]),
-      "mean_sizes": tuple(np.atleast_1d(np.mean(sizes, axis=-1)).tolist()),
-      "seeds_differ": _differ(np.mean(sizes, axis=-1))
+      "mean_sizes": tuple(mean_sizes.tolist()),
+      "seeds_differ": _differ(mean_sizes)
       or _differ(np.max(plan.num_steps(sizes), axis=-1)),
       "max_size": data.max_size,
       "layout": layout,
