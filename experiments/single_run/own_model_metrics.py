@@ -54,7 +54,7 @@ class OwnModelMetrics:
     """The metrics of an evaluation, {name: [S]}; {} if none are wanted."""
     if self._own is None:
       return {}
-    if report.params is None:  # An evaluation from before the run was resumed.
+    if report.is_repeated:
       return self._before[report.round]
     return self._own.measure(report)
 

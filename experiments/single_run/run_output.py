@@ -94,7 +94,7 @@ class RunOutput:
       metrics["optimality_gap"] = objective - self._minima
     self._history.append(report.round, metrics)
     self._show(report.round, metrics)
-    if report.params is not None:
+    if not report.is_repeated:
       self._end_evaluation()
     return self._stopping.is_over(self._history)
 

@@ -175,7 +175,9 @@ class Runner:
     for i, round in enumerate(history.rounds):
       metrics = {name: values[:, i] for name, values in history.metrics.items()}
       seconds, is_grid = self._seconds(), self._active_settings.points.is_grid
-      self._report(Report(round, metrics, *seconds, is_grid=is_grid))
+      self._report(
+        Report(round, metrics, *seconds, is_grid=is_grid, is_repeated=True)
+      )
 
   def _seconds(self) -> tuple[float, float]:
     return self._compile_seconds, self._tally.run_seconds
@@ -222,9 +224,7 @@ class Runner:
     values = {
       "params": self._params,
       "state": self._server,
-      "client_state": lambda: self._active_settings.flat(
-        self._state_of_all().client_state
-      ),
+      "client_state": self._client_state,
     }
 
     def read(name):
@@ -296,15 +296,18 @@ class Runner:
   def _server(self) -> State:
     return self.executor.server_states(self._with_fetched_server())
 
-  def _result(self) -> Result:
+  def _client_state(self) -> Any:
     client_state = multi_process.fetch_global(self._state_of_all().client_state)
+    return self._active_settings.flat(client_state)
+
+  def _result(self) -> Result:
     traces = self._tally.joined_traces()
     if not self._active_settings.points.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
       state=self._server(),
-      client_state=self._active_settings.flat(client_state),
+      client_state=self._client_state(),
       history=self._tally.history,
       traces=traces,
       rounds=self._tally.done,

@@ -25,6 +25,11 @@ class Report:
     compile_seconds: time of tracing and compiling so far.
     run_seconds: time of all rounds and evaluations so far.
     is_grid: whether the run is a grid; then the model has the leading axis S.
+    is_repeated: whether this is an evaluation from before the run was resumed;
+      its model and states are then None.
+
+  Of several processes, all must read the model or a state if one does: each has
+  a part.
   """
 
   round: int
@@ -32,6 +37,7 @@ class Report:
   compile_seconds: float
   run_seconds: float
   is_grid: bool = False
+  is_repeated: bool = False
   _copy: Callable[[str], Any] = dataclasses.field(
     default=lambda name: None, repr=False
   )
@@ -39,8 +45,6 @@ class Report:
   @functools.cached_property
   def params(self) -> Params:
     """The evaluated model, a copy; for a grid with the leading axis S.
-
-    None for an evaluation from before the run was resumed.
 
     Raises:
       ValueError: if it is first read after `on_evaluation`: the next rounds

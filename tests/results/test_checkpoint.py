@@ -195,9 +195,14 @@ def test_no_number_of_signals_costs_the_last_checkpoint(
   assert result.rounds == last_round
   names = {f"{round}.npz" for round in (0 if is_early else 4, last_round)}
   assert set(os.listdir(tmp_path)) == names
-  resumed = run("one", Checkpoints(tmp_path, None, resume=True))
+  reports = []
+  checkpoints = Checkpoints(tmp_path, None, resume=True)
+  resumed = run("one", checkpoints, reports.append)
   assert_same(resumed, whole("one"))
   assert resumed.interrupted == 0
+  for report in reports:
+    assert report.is_repeated == (report.round <= last_round)
+    assert not report.is_repeated or report.params is None
 
 
 def test_a_signal_after_the_last_round_is_no_interruption(tmp_path):
