@@ -70,6 +70,7 @@ class Executor:
         _shared_and_per_seed(data, numbers)
       )
     self._shapes, self._traced, self._programs = None, {}, {}
+    self._needed: dict[str, int | None] = {}  # Bytes of each program.
     self.place_points()
 
   def place_points(self) -> None:
@@ -91,8 +92,7 @@ class Executor:
   @property
   def needed_bytes(self) -> int | None:
     """The memory of a device that the rounds need; None if that is unknown."""
-    program = self._programs.get("rounds")
-    return None if program is None else needed_bytes(program)
+    return self._needed.get("rounds")
 
   def put(self, state: RunState) -> RunState:
     """Puts a state on the devices; what clients keep perhaps on the host."""
@@ -135,7 +135,7 @@ class Executor:
     self._traced = {
       n: program for n, program in traced.items() if program.out_info
     }
-    self._shapes, self._programs = shapes, {}
+    self._shapes, self._programs, self._needed = shapes, {}, {}
     return self._traced
 
   def _jitted(self, name, state):
@@ -196,7 +196,9 @@ class Executor:
       if not self._limit_clients(self.config.client_chunk // 2):
         raise
       return True
-    needed = [needed_bytes(program) for program in self._programs.values()]
+    # Read once: the answer takes as long as some rounds.
+    self._needed = {n: needed_bytes(p) for n, p in self._programs.items()}
+    needed = list(self._needed.values())
     if self.take_fewer_settings(needed) or self._take_fewer_clients():
       return True
     self._warn_of_memory(needed)
@@ -386,7 +388,7 @@ class Executor:
     except jax.errors.JaxRuntimeError as error:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
-      needed = name and needed_bytes(self._programs[name])
+      needed = name and self._needed[name]
       text = _memory_advice(needed, target.device_bytes())
       raise MemoryError(text) from error
 

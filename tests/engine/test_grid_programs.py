@@ -159,8 +159,8 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   memory = lambda: needs[0] - 1 if needs else None
   monkeypatch.setattr(fo.target, "device_bytes", memory)
   result = run()
-  # Of rounds and evaluations, twice; of rounds alone, and for the result.
-  assert len(needs) == 6
+  # Of rounds and evaluations, twice.
+  assert len(needs) == 4
   assert needs[1] < needs[0]
   assert 0 < needs[2] < needs[0], needs
   outcome = operator.attrgetter("params", "history.metrics")
