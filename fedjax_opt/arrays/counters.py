@@ -24,10 +24,10 @@ def counter(number: int | jax.Array) -> jax.Array:
   number = jnp.asarray(number)
   is_wide = number.dtype.itemsize == 8
   number = number.astype(jnp.uint64 if is_wide else jnp.uint32)
-  digits = [number >> 8 * i & 255 for i in range(8 if is_wide else 4)]
-  digits = [digit.astype(jnp.uint32) for digit in digits]
-  zeros = [jnp.zeros_like(digits[0])] * (_DIGITS - len(digits))
-  return jnp.stack(digits + zeros, axis=-1)
+  shifts = 8 * np.arange(8 if is_wide else 4, dtype=number.dtype)
+  digits = (number[..., None] >> shifts & 255).astype(jnp.uint32)
+  missing = [(0, 0)] * number.ndim + [(0, _DIGITS - len(shifts))]
+  return jnp.pad(digits, missing)
 
 
 def zero() -> jax.Array:

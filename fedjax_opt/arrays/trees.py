@@ -27,8 +27,25 @@ def num_bytes(tree: Any) -> int:
 
 
 def take(tree: Any, rows: Any) -> Any:
-  """These rows of every leaf."""
-  return jax.tree.map(lambda leaf: leaf[rows], tree)
+  """These rows of every leaf; of rows that a program computes, see `row`."""
+  return jax.tree.map(lambda leaf: row(leaf, rows), tree)
+
+
+# A negative index counts from the end. To find out takes three times as many
+# operations as to index, all of which are compiled.
+_IN_BOUNDS = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
+
+
+def row(array: Any, i: Any) -> Any:
+  """`array[i]`; indices that a program computes must be in [0, length)."""
+  if isinstance(i, jax.core.Tracer):
+    return jnp.asarray(array).at[i].get(**_IN_BOUNDS)
+  return array[i]
+
+
+def with_row(array: jax.Array, i: jax.Array, new: jax.Array) -> jax.Array:
+  """The array with another row at i, in [0, length)."""
+  return array.at[i].set(new, **_IN_BOUNDS)
 
 
 def cast_like(new: Any, old: Any) -> Any:

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fedjax_opt.checks.values import MAX_INT32
 
@@ -104,9 +105,11 @@ class BatchPlan:
 
   def steps_per_epoch(self, sizes):
     """Batches in one pass; `sizes` may be a number or an array."""
+    divide = lax.div if isinstance(sizes, jax.Array) else np.floor_divide
+    full = divide(sizes, np.int32(self.batch_size))
     if self.drop_remainder:
-      return sizes // self.batch_size
-    return -(-sizes // self.batch_size)
+      return full
+    return full + (full * self.batch_size < sizes)
 
   def num_steps(self, sizes):
     """Local steps of clients of these sizes, rounded up to whole steps."""

@@ -2,7 +2,9 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
+from fedjax_opt.arrays import trees
 from fedjax_opt.arrays.draws import shuffle
 from fedjax_opt.engine.batch_plan import BatchPlan
 
@@ -30,10 +32,10 @@ def draw_batches(
     positions, counts = _positions(plan, key, size, len(rows))
     if not plan.is_full:
       place = jnp.arange(plan.batch_size) % jnp.maximum(counts, 1)[:, None]
-      positions = jnp.take_along_axis(positions, place, axis=1)
+      positions = jax.vmap(trees.row)(positions, place)
     num_steps = plan.num_steps(size)
     is_taken = jnp.arange(plan.max_steps) < num_steps
-    return rows[positions], jnp.where(is_taken, counts, 0), num_steps
+    return trees.row(rows, positions), jnp.where(is_taken, counts, 0), num_steps
 
   # For as long as the process lives, JAX keeps what it traced of each jitted
   # function of jax.numpy, for each shape. Here shapes differ from run to run.
@@ -55,7 +57,9 @@ def _positions(plan, key, size, n_max):
     return _cut(plan, orders[0], size)
   per_epoch = jnp.maximum(plan.steps_per_epoch(size), 1)
   k = jnp.arange(plan.max_steps)
-  epoch, start = k // per_epoch, k % per_epoch * plan.batch_size  # [K]
+  # Of numbers that are not negative, without what `//` does for the others.
+  epoch = lax.div(k, jnp.full_like(k, per_epoch))  # [K]
+  start = (k - epoch * per_epoch) * plan.batch_size
   position = start[:, None] + jnp.arange(plan.batch_size)  # [K, B]
   counts = jnp.clip(size - start, 0, plan.batch_size)
   # Indices past the end belong to padding; any valid index will do.

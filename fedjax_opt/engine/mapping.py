@@ -92,7 +92,7 @@ def visit_in_chunks(
   def add_chunk(i, carry):
     total, stacked = carry
     sums, new = one_chunk(trees.take(chunks, i))
-    put = lambda rows, row: rows.at[i].set(row)
+    put = lambda rows, row: trees.with_row(rows, i, row)
     return jax.tree.map(jnp.add, total, sums), jax.tree.map(put, stacked, new)
 
   def add_block(block, carry):

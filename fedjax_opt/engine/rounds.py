@@ -87,7 +87,7 @@ def run_rounds(
     state, total, all_traces = carry
     state, counts, traces = one_round(state, round)
     total = add(total, pack(counts))
-    write = lambda rows, row: rows.at[round - first_round].set(row)
+    write = lambda rows, row: trees.with_row(rows, round - first_round, row)
     return state, total, jax.tree.map(write, all_traces, traces)
 
   carry = (state, pack(trees.zeros_of(counts)), jax.tree.map(blank, traces))

@@ -350,11 +350,11 @@ class Worker:
   def _step_loss(self, loss_fn, k):
     """The loss of step k's batch, `(params, draw=0) -> scalar`."""
     loss_fn = computed_loss(self._config.precision, loss_fn)
-    rows = self._client.batches[k]  # [B]
+    rows = trees.row(self._client.batches, k)  # [B]
     batch = self._examples_at(rows)
     rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 1), k)
     is_plain_mean = self._config.plan.fills_all_steps
-    count = self._client.batch_sizes[k]
+    count = trees.row(self._client.batch_sizes, k)
     mask = jnp.arange(len(rows)) < count
 
     def mean_loss(params, draw=0):
