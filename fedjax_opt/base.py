@@ -169,8 +169,8 @@ class ClientOutput(NamedTuple):
   Attributes:
     message: what the client sends to the server, any pytree of arrays.
     state: the client's new state, of the structure of `Algorithm.init_client`;
-      None if it does not change. All phases of a round find the state from
-      before the round. If several phases return a state, the last one counts.
+      None if it does not change. Every phase reads the state from before the
+      round. If several return a state, that of the last of them is kept.
     weight: [] float, the client's weight in the mean; None for the weight of
       the option `weighting`, which a sampler may have scaled. A client with a
       negative weight is left out.

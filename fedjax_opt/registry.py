@@ -127,8 +127,8 @@ def from_factory(
   Args:
     factory: one with `checked_fields`, see `checks.fields`.
     *names: of the arguments.
-    **overrides: of further ones, what shall differ from the factory: the
-      default, or a dict of attributes of `Hyperparameter`.
+    **overrides: further arguments, each with another default than in the
+      factory, or with a dict of attributes of `Hyperparameter`.
   """
   parameters = inspect.signature(factory).parameters
   changes = {

@@ -27,8 +27,8 @@ with these flags:
                   chooses, and the flags below
   report          flags of all cells
   reported        part of a key -> flags
-  elsewhere       part of a key -> flags in place of `preset`, but not for the
-                  grid
+  elsewhere       part of a key -> flags that replace `preset` in the cell. The
+                  grid of `tune` keeps `preset`
   also            further cells: a table of entries that replace those above
                   for these cells
 

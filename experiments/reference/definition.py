@@ -74,7 +74,9 @@ class ReferenceCell(NamedTuple):
 
   @property
   def identity(self) -> dict[str, Any]:
-    """All on which the records depend but the data, which have digests.
+    """What determines the records, except the data.
+
+    The records have the digests of the data themselves.
 
     Flags that have their default are left out: one that is added later is no
     reason to run again.

@@ -101,7 +101,8 @@ class RunOutput:
   def _end_evaluation(self) -> None:
     """What follows an evaluation of this process, not of one that it resumes.
 
-    Rows of a resumed run are replaced all at once, once there are more of them.
+    A resumed run rewrites `metrics.csv` when it has measured its first new
+    round.
     """
     self._writer.write(self._history)
     if self._seconds_to_first_evaluation is None:

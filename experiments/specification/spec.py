@@ -95,7 +95,7 @@ class Flag(NamedTuple):
       hyperparameter that it is there.
     field: what a value may be, as far as others do not check it.
     needs: flag, or flag=value, without which it must not be given.
-    counts_zero: whether 0 counts as given, for flags that need this one.
+    counts_zero: whether a flag that needs this one accepts it with the value 0.
     excludes: flags that must not be given with it -> why.
     is_identity: whether results depend on it, but for rounding. If not, it may
       differ when a run is resumed, and a stored run counts as the same.

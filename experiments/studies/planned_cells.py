@@ -122,9 +122,9 @@ def plan(request: Request) -> list[PlannedCell]:
 def grouped(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
   """The cells, together where two may have a run in common.
 
-  Such a run is in one folder, so these cells run one after the other. They
-  differ in nothing but their grids, which overlap: one may report a setting
-  that the other reports too.
+  Two such cells have the same flags and overlapping grids, so both may report
+  the same setting. Its run has one folder, so these cells run one after the
+  other.
   """
   by_flags: dict[str, list[list[PlannedCell]]] = {}
   for cell in cells:
@@ -373,7 +373,7 @@ def _told(
   methods: Sequence[Mapping[str, Any]],
   shared: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """A method's flags, and of those of all what another method changes."""
+  """A method's flags, and shared flags that another method overrides."""
   entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
   takes = dict.fromkeys(CHOICES, False) | (rules_taken(entry) if entry else {})
   changed = {name for other in methods for name in other}

@@ -6,8 +6,8 @@ of parameters, batch and key, and `mu: NonNegative` a number in [0, inf).
 value, and says what it accepts. A factory carries its fields as
 `checked_fields`, from which its entry in a registry and its tests are made.
 
-Values are checked where the caller gives them, and only these: defaults are not
-checked, and nothing is checked again further inside.
+A public function checks the arguments that its caller gives. Defaults are not
+checked, and functions that are not public check nothing again.
 """
 
 import dataclasses

@@ -89,8 +89,8 @@ class ActiveSettings:
 
     Args:
       recorded: metrics, counts or traces.
-      are_alike: whether settings that do not run have the numbers of another
-        one, such as its counts, because all points cost the same; else NaN.
+      are_alike: True for counts: all points cost the same, so settings that do
+        not run get the counts of the first one that runs. False: they get NaN.
     """
 
     def expanded(leaf):

@@ -107,8 +107,8 @@ class RunOptions(TypedDict, total=False):
   """
 
   # The type of each option, its default, and the values that it may have.
-  # Options that are left out here are checked where they are used. One whose
-  # default is None may be None.
+  # An option without a third entry is checked where it is used. An option whose
+  # default is None accepts None.
   cohort_size: Annotated[int | None, None]
   sampler: Annotated[str | Sampler | Callable[..., Any], "uniform"]
   batch_size: Annotated[int, 32, _COUNT]

@@ -29,8 +29,9 @@ class RoundData(NamedTuple):
     scale: [C] float, factors of their weights, from the sampler; or None.
     first_phase: the clients of phase 0 with their batches, leaves [C, ...], if
       they were drawn ahead; else None.
-    starts: first rows of clients on disk, [C'] int32, for the clients that this
-      device computes, in the order of computation; or None.
+    starts: for clients on disk: [C'] int32, the row where the examples of each
+      client begin, for the clients of this device, in the order of computation.
+      Else None.
     client_state: what clients keep; leaves [M, ...], or [C, ...] for the rows
       of the cohort if those of all clients are on the host.
     arrival: how the clients of the cohort come, leaves [C]; None without a

@@ -125,10 +125,12 @@ class Reply:
     weights: [C] float, the weights of all clients, also of those that do not
       count.
     share: [] float, the weight of the clients that count, divided by that of
-      all M; by the option `weighting`, even if clients returned weights.
-    is_lost: [] bool, whether no client counts, or those that count have no
-      weight; if clients returned the weights, only if another one has a weight.
-      Then the engine keeps the state from before the round.
+      all M. Weights are those of the option `weighting`, not those that clients
+      returned.
+    is_lost: [] bool, whether no client counts, or the weights of those that
+      count sum to 0. Exception: the round is not lost if clients returned their
+      weights and all of them are 0. The engine keeps the state from before a
+      lost round.
     counts: {name: [8]}, counters of the costs of the phase, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
     client_state: leaves [C', ...], the clients' new states; None if this phase
@@ -366,9 +368,10 @@ def mean_of_counted(
     total: the weighted sum.
     clients: leaves [C', ...].
     records: of these clients.
-    is_normalized: whether the weights of all of `clients` sum to 1. If a
-      sampler has scaled them, they do so only in expectation; but those of
-      running statistics always do, as a variance must not become negative.
+    is_normalized: whether the weights of all of `clients` sum to 1. False if a
+      sampler scaled them: their sum is then 1 only in expectation. Running
+      statistics are divided by the actual sum in both cases, so that a variance
+      does not become negative.
   """
   weight, counted = weights_of(clients, records), is_counted(clients, records)
   mass = jnp.sum(jnp.where(counted, weight, 0))

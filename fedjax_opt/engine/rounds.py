@@ -41,9 +41,9 @@ def run_rounds(
   Args:
     config: static options.
     algorithm: of this grid point.
-    state: the server's state, without what is frozen in it, and what clients
-      keep, leaves [M, ...], or [C, ...], those of the cohort, if the others are
-      on the host.
+    state: a pair: the server's state without its frozen leaves; the clients'
+      states, leaves [M, ...]. If the clients' states are on the host: those of
+      the cohort, leaves [C, ...].
     key: [] random key of the run.
     data: the clients in memory; of clients on disk only `sizes`.
     segment: the input that the host gives for these rounds, see `engine.feed`;

@@ -65,9 +65,9 @@ class Runner:
   def run(self) -> Result:
     """Runs to the end.
 
-    Ctrl-C ends the run with the evaluations done so far; so do SIGTERM and
-    SIGHUP, where checkpoints are saved or the program handles them. However
-    often they come, the rounds done have their checkpoint.
+    Ctrl-C ends the run; the result has the evaluations done so far. SIGTERM and
+    SIGHUP do the same if checkpoints are saved, or if the program has handlers
+    for them. A repeated signal does not interrupt the last checkpoint.
     """
     self._restore()
     is_resumed = self._state is not None

@@ -34,7 +34,7 @@ class PointResults(NamedTuple):
     seconds: time of their rounds and their compilation.
     was_stored: whether all results were stored before, so nothing ran now.
     run: the content of their folder; None if they have none.
-    digests: of the data on which they ran; None if these are not compared.
+    digests: digests of their data, for a cell of a reference; else None.
   """
 
   points: Sequence[Mapping[str, Any]]

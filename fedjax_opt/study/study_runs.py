@@ -71,9 +71,9 @@ class StudyRuns(NamedTuple):
   ) -> dict[str, sizes.ClientSummary]:
     """Checks all runs; compiles nothing.
 
-    All methods are traced under the first condition. The other conditions
-    change only data and options. So under them one method is traced, and each
-    that has options of its own.
+    All methods are traced under the first condition. Further conditions change
+    only data and options. Under each of them the first method is traced, and
+    every method with options of its own.
 
     Returns:
       The part of a condition that changes the clients -> these clients.

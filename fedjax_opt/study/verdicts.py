@@ -50,8 +50,8 @@ class Verdict(NamedTuple):
     num_diverged: number of these that diverged; if any did, `value` is NaN.
     kind: 'best', 'worse', 'not told apart', 'diverged' or 'collapsed'.
     pair: the best and this method, see `Pair`; None for the best itself, and
-      for a method that diverged or collapsed. If several are best, the pair has
-      the one from which this method is told apart least.
+      for a method that diverged or collapsed. If several are best: the pair
+      with the largest p-value, or one without a test.
     remark: a further remark on the difference to the best, or "".
     probability: of a run of the best being better than a run of this method.
       The ends are NaN where the interval would have no width, for example if
@@ -178,7 +178,7 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
   elif cell.has_collapsed(metric):
     kind = COLLAPSED
   elif not any(cell is other for other in best):
-    # Those that are told apart least: without a test, or with the largest p.
+    # The pair without a test, or with the largest p-value.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(other, cell, pairs) for other in best), key=closeness)
     is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - CLOSE)
