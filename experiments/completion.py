@@ -24,7 +24,7 @@ SHELLS = ("bash", "zsh")
 _ENDINGS = ("_dir", "_file")
 _FILES = ("compilation_cache", "flagfile", "pretrained", "runs", "study")
 
-# The script, with @NAME@ in place of what is made.
+# The script; each @NAME@ is replaced by a generated text.
 _SCRIPT = pathlib.Path(__file__).with_name("completion.sh")
 
 _OF_SHELL = {
@@ -87,7 +87,7 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
   """Flags as they are typed: switches without a value, and off with no.
 
   Args:
-    names: of the flags.
+    names: the names of the flags.
     with_values: switches that take several values, because they are conditions.
   """
   flags, typed = spec.all_flags(), []

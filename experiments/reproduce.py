@@ -216,7 +216,7 @@ def _make(artefact: Artefact, values: types.SimpleNamespace) -> bool:
 def commands(
   result: ArtefactResult, completed: Callable[[Recipe], Recipe]
 ) -> str:
-  """The command of every run, one a line, those of tuning first.
+  """The command of every run, one a line; the runs of tuning come first.
 
   Args:
     result: the artefact's runs.

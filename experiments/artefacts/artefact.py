@@ -122,7 +122,7 @@ class GridChoices:
 
 
 def rows_named(entries: Entries, rows: str | Sequence[str]) -> Sequence[str]:
-  """The rows, or those of the group that has this name."""
+  """The rows, or the rows of the group that has this name."""
   return entries["groups"][rows] if isinstance(rows, str) else rows
 
 

@@ -35,7 +35,7 @@ class Picture(NamedTuple):
   """A picture of an artefact.
 
   Attributes:
-    name: of the file, without its ending.
+    name: the file's name, without its ending.
     draw: `() -> figure`, one of matplotlib.
     alt: what it shows, for readers who cannot see it.
   """
@@ -123,7 +123,7 @@ class Claim(NamedTuple):
 
   Attributes:
     text: the claim.
-    quantities: those that it says are above their limits.
+    quantities: the quantities that it says are above their limits.
     is_ours: whether the claim, or its number, is ours and not the paper's.
   """
 

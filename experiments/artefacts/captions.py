@@ -196,8 +196,8 @@ def _changed(
 ) -> dict[str, tuple[dict, dict]]:
   """Flag -> its values at the paper's size, and ours, in the common cells.
 
-  Of tuned hyperparameters, whose values were chosen, these are all values that
-  the grids try.
+  A tuned hyperparameter has all values that the grids try, not only the chosen
+  one.
   """
   chosen = {n for g in (*grids, *result.tuning) for n in grid_of(g)}
   differences = [
@@ -334,7 +334,7 @@ def reuse_note(result: ArtefactResult, old_records: Sequence[Record]) -> str:
   """Says that nothing ran, if all parts of a result were recorded; or ''.
 
   Args:
-    result: of the artefact.
+    result: the artefact's result.
     old_records: the records that existed before.
   """
   records = result.records

@@ -55,7 +55,7 @@ class ArtefactResult:
 
   @property
   def records(self) -> list[Record]:
-    """The records of grids, then those of cells."""
+    """The records of grids, then the records of cells."""
     return [*self.tuning.values(), *self.cell_records.values()]
 
 
@@ -141,9 +141,9 @@ class CellRunner:
     if isinstance(cell, Computed):
       path = self.folder / cell.name / _RECORD
       return next(iter(records.read(path)), None)
-    # With the data that it would read now.
+    # A run on other data than it would read now is not found.
     run = self._store.find(spec_of(self.completed(cell).arguments))
-    # With the digits of its file, or a tie would be decided otherwise there.
+    # Values are rounded as in its file; else ties could be decided otherwise.
     return run and records.as_read(
       records.of_run(run, cell.arguments, keep(run))
     )

@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
     below: the number that the value is below in each of `in_rows`.
     by: the least difference that agrees with the claim, one number or one for
       each of `values`.
-    in_rows: in each of these, columns are compared, and not rows.
+    in_rows: rows in each of which columns are compared, and not rows.
     between: two columns; what is compared is what a row gains from the first to
       the second.
   """
@@ -65,9 +65,9 @@ class ClaimDeclaration(NamedTuple):
   Attributes:
     text: the claim. {0} and {1} stand for the parts of an entry of `at`.
     at: the other parts of the keys; there is a claim for each entry, if
-      anything of it has run. In the file also "columns", for those of the
-      artefact.
-    all_of: likewise, but one claim about all entries together.
+      anything of it has run. The file may say "columns", for the artefact's
+      columns.
+    all_of: as `at`, but there is one claim about all entries together.
     parts: the comparisons, all in one claim. In the file, entries of the claim
       itself hold for all of them.
     only_run: whether cells that have not run are left out; otherwise they leave
@@ -200,7 +200,7 @@ def lead(
   of: Value | None = None,
   sign: int = 0,
 ) -> Quantity:
-  """By how much one cell is above another, at the seeds that both have.
+  """The difference of two cells, at the seeds that both have.
 
   Args:
     records: what there is.
@@ -235,7 +235,7 @@ def _above(
   """The quantity that one side is above another, at seeds that both have.
 
   Args:
-    name: of the quantity.
+    name: the quantity's name.
     sides: names of both sides.
     values: of both sides, one for each seed, NaN where it is lost; None if a
       side has not run.

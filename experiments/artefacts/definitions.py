@@ -12,8 +12,9 @@ artefact has its entries, and may replace them.
   smoke, cpu, paper
                   tables of entries that replace others at this size
   groups          lists of rows, by name, for other entries to refer to
-  numbers         tables of the paper, by name, likewise. Each has `columns`,
-                  and for each row one text: its numbers, with commas between
+  numbers         tables of the paper, by name, for other entries to refer to.
+                  Each has `columns`, and for each row one text: its numbers,
+                  with commas between
 
 Cells. There is a cell for each combination of `rows`, `columns` and `thirds`,
 except for those in the list `skip`; `columns` and `thirds` may be absent. The

@@ -59,7 +59,7 @@ def _programs(artefact: Artefact, size: str) -> str:
 
 
 def time_left(artefact: Artefact, size: str) -> str | None:
-  """What is not recorded of an artefact takes so long, in words.
+  """Says how long the missing runs of an artefact take.
 
   The estimate uses the median time of a point, round and local epoch in the
   paper's recorded runs of the same task; None if there are none.

@@ -51,7 +51,7 @@ class Page:
   """The page of one paper.
 
   Attributes:
-    artefacts: of the paper, by name.
+    artefacts: the paper's artefacts, by name.
   """
 
   def __init__(
@@ -63,7 +63,7 @@ class Page:
     """Makes a page.
 
     Args:
-      artefacts: of one paper.
+      artefacts: the artefacts of one paper.
       records: all records of the paper.
       is_published: function that says whether an artefact is published at a
         size.

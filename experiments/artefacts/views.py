@@ -28,8 +28,8 @@ class TableDeclaration(NamedTuple):
   """A table as a file declares it.
 
   Attributes:
-    rows: in the file also the name of a group.
-    columns: in their order.
+    rows: the rows; the file may name a group instead.
+    columns: the columns in their order.
     titles: part of a key -> its title.
     title: a line above the table.
     corner: the head of the first column.
@@ -62,15 +62,15 @@ class PictureDeclaration(NamedTuple):
   """A picture as a file declares it.
 
   Attributes:
-    name: of its file.
+    name: the name of its file.
     alt: the text for readers who cannot see it.
     kind: 'curves': learning curves, a panel for each column; 'panels': a row of
       panels for each column, in it one for each of `metrics`; 'values': `value`
       against the last part of the keys, at the places `x`, a panel for each
       combination of the other parts.
-    rows: in the file also the name of a group.
-    columns: in their order. If the file has some for the picture, it shows only
-      these.
+    rows: the rows; the file may name a group instead.
+    columns: the columns in their order. If the file has some for the picture,
+      it shows only these.
     titles: part of a key -> its title.
     metrics: see `kind`.
     value: see `kind`.

@@ -71,7 +71,7 @@ def rounds_to_small_gradient(
     local_steps: K.
     zetas: how far the clients' Hessians differ.
     rates: learning rates.
-    seeds: of the runs.
+    seeds: the runs' seeds.
     batch_size: B, examples of a local step.
     rounds: the most rounds, both as the paper counts them and with large
       gradients.
@@ -134,7 +134,7 @@ def needed(
   """What each method needs at its rate, at all points of the table.
 
   Args:
-    entries: of the artefact.
+    entries: the artefact's entries.
     records: the cells.
     counts_stages: whether the large gradient of a stage counts as a round.
 
@@ -191,7 +191,7 @@ def exponents(entries: Entries, parts: Records) -> dict[Key, Record]:
   """How rounds grow: the slope of their logarithm, for each seed.
 
   Args:
-    entries: of the artefact.
+    entries: the artefact's entries.
     parts: what `needed` returns.
 
   Returns:

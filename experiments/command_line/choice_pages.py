@@ -23,7 +23,7 @@ Usage = tuple[dict[str, str], str]
 
 
 def _algorithm_flags(name: str) -> Flags:
-  """The flags of an algorithm, with those of the rules that it implies."""
+  """The flags of an algorithm and of the rules that it implies."""
   choice = choice_flags.ALGORITHM.registry[name]
   flags = dict(choice_flags.ALGORITHM.parameters(name))
   for part in (choice_flags.CLIENT, choice_flags.SERVER):

@@ -54,7 +54,8 @@ def read(words: Iterable[str], kinds: Kinds) -> list[tuple[str, Any]]:
   """The flags that are given, and their values, in order.
 
   Args:
-    words: of a command line: --name=value, --name value, --name or --noname.
+    words: the words of a command line: --name=value, --name value, --name or
+      --noname.
     kinds: the flags that there are.
 
   Raises:

@@ -16,7 +16,7 @@ def entry(name: str, text: str | None = None) -> str:
   """A flag with its text.
 
   Args:
-    name: of the flag.
+    name: the flag's name.
     text: what the flag means; None for its help and default. After the first
       line, it may have the lines of a list.
   """

@@ -107,7 +107,7 @@ def refuse(error: Exception) -> int:
 def expanded(
   arguments: Sequence[str], within: tuple[pathlib.Path, ...] = ()
 ) -> list[str]:
-  """The arguments, with those of the files in place of `--flagfile`.
+  """The arguments, with the lines of the files in place of `--flagfile`.
 
   A file that is not there is looked for among those installed with this
   program, so that `--flagfile=experiments/domo/cifar10.flags` works in every
@@ -115,7 +115,7 @@ def expanded(
   A file may name others; of a flag that is given twice, the last value counts.
 
   Args:
-    arguments: of a command line, or the lines of a file.
+    arguments: the words of a command line, or the lines of a file.
     within: the files that contain these arguments.
 
   Raises:

@@ -30,9 +30,9 @@ def theorem1(
 
   Args:
     rounds: the values of T.
-    scale: of gamma.
+    scale: the scale of gamma.
     local_steps: K.
-    seeds: of the runs.
+    seeds: the runs' seeds.
 
   Returns:
     `mean_grad_norm_sq` at each T, and the points: the seeds.
@@ -91,8 +91,8 @@ def label_counts(
   Args:
     alpha: concentration of the Dirichlet distribution.
     num_clients: M.
-    examples: of each client.
-    seeds: of partitions.
+    examples: how many examples each client has.
+    seeds: the seeds of partitions.
 
   Returns:
     `class_0` to `class_9` of each client, and the points: the clients of each

@@ -45,7 +45,7 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
 
 
 def _regret(accuracy: np.ndarray) -> np.ndarray:
-  """What methods lose to the one with the best mean on each task. [R, S]."""
+  """Each row's mean loss to the best mean on each task. [R, S]."""
   means = accuracy.mean(2)
   return (means.max(0)[:, None] - accuracy).mean(1)
 

@@ -42,7 +42,7 @@ class Problem(NamedTuple):
     spread: u, [M, d].
     sigma: norm of the gradient noise.
     psi: regularizer.
-    minimizer: of F + psi. [d]
+    minimizer: the minimizer of F + psi. [d]
     value: F + psi there.
   """
 
@@ -76,7 +76,7 @@ def problem(kind: str, sigma: float, zeta: float) -> Problem:
 
   Args:
     kind: 'l1', or 'ball' for bounded gradients.
-    sigma: of the gradient noise.
+    sigma: the norm of the gradient noise.
     zeta: heterogeneity of the gradients.
   """
   rng = np.random.default_rng(0)
@@ -154,8 +154,8 @@ def gaps(
     rates: eta_c; for '4.1' the product eta_s eta_c, where eta_c is a thousandth
       of the product.
     rounds: R.
-    seeds: of the runs.
-    sigma: of the gradient noise.
+    seeds: the runs' seeds.
+    sigma: the norm of the gradient noise.
     zeta: heterogeneity.
     kind: 'l1' or 'ball'.
 

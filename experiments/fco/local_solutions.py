@@ -42,8 +42,8 @@ def densities(
     variant: 'I' to 'IV'.
     client_lr: rate of the clients.
     server_lr: rate of the server.
-    strengths: of the l1 norm.
-    seeds: of the runs.
+    strengths: strengths of the l1 norm.
+    seeds: the runs' seeds.
     rounds: R.
 
   Returns:

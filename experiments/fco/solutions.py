@@ -37,8 +37,8 @@ def optima(
   Args:
     task: 'lasso' or 'low_rank'.
     variant: 'I' to 'IV'.
-    strengths: of the regularizer.
-    max_iterations: of FISTA, which stops at a residual of 0.001.
+    strengths: strengths of the regularizer.
+    max_iterations: the most steps of FISTA, which stops at a residual of 0.001.
 
   Returns:
     What the minimizers recover, their loss with and without regularizer, and

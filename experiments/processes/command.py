@@ -48,7 +48,7 @@ class Signalled(KeyboardInterrupt):
   """A signal asks the program to end.
 
   Attributes:
-    number: of the signal.
+    number: the signal's number.
     status: the exit status.
   """
 

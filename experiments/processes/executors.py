@@ -148,7 +148,7 @@ def _dask(executor: str, folder: pathlib.Path) -> CellExecutor:
     futures.extend(of_cells)
     for future in distributed.as_completed(of_cells, loop=client.loop):
       yield future
-      # Else a worker that dies has its cells that are done run again.
+      # Otherwise the finished cells of a worker that dies would run again.
       future.release()
 
   def end():

@@ -38,13 +38,13 @@ def _is_folder(name: str, value: Any) -> None:
   scale=fields.mapping_of(fields.number("(0, inf)"), "numbers by their flags"),
 )
 class Condition(NamedTuple):
-  """On what methods are compared.
+  """A task and its flags, on which methods are compared.
 
   Attributes:
-    name: of its folder of records.
-    title: for people.
-    flags: of all runs, as text.
-    metric: by which methods are compared.
+    name: the name of its folder of records.
+    title: a title for people.
+    flags: the flags of all runs, as text.
+    metric: the metric by which methods are compared.
     target: value of the metric whose cost is reported, or None.
     scale: hyperparameter -> what its values are multiplied with here.
     named_only: whether only methods run that name it.
@@ -106,15 +106,15 @@ class Reference(NamedTuple):
   """A reference comparison.
 
   Attributes:
-    name: of its file.
+    name: the name of its file.
     records: folder of its published records, beside the file.
-    title: for people.
+    title: a title for people.
     settings: that each tuned method tries under each condition.
     report_seeds: how many fresh seeds.
     most_extensions: how often a grid may be extended.
-    conditions: in the order in which they run.
-    methods: of each its flags as text, `label` and perhaps `conditions`.
-    flags: of all runs, as text.
+    conditions: the conditions, in the order in which they run.
+    methods: for each its flags as text, `label` and perhaps `conditions`.
+    flags: the flags of all runs, as text.
   """
 
   name: str
@@ -210,7 +210,7 @@ def read(name: str) -> Reference:
   """Reads the file of a reference.
 
   Args:
-    name: of a file of this folder, without its end; or the path of another.
+    name: a file of this folder, without its ending; or the path of another.
 
   Raises:
     ValueError: if there is none, or it is not as it must be.

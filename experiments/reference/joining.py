@@ -91,7 +91,7 @@ def join(
       "0.1,0.3", ...}`, perhaps `label` and `conditions`. None: what the
       reference itself lacks.
     data_dir: folder of the data.
-    output_dir: of the records of what runs now.
+    output_dir: the folder of the records of what runs now.
     jobs: cells at a time.
     executor: what runs them instead, see `executors.check`.
     budget: 'equal' or 'unequal' numbers of settings.

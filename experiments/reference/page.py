@@ -32,7 +32,7 @@ def write(standing: Leaderboard, folder: pathlib.Path) -> pathlib.Path:
 
   Args:
     standing: the cells to show.
-    folder: of the records, to which the page links.
+    folder: the folder of the records, to which the page links.
 
   Returns:
     The path of the page.

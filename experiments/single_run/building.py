@@ -32,7 +32,7 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., fo.Algorithm]:
 
 
 def trained_paths(spec: Spec, task: Task) -> tuple[str, ...]:
-  """Of the leaves that are trained; () for all."""
+  """The paths of the leaves that are trained; () for all."""
   return spec.trainable_paths or task.trainable
 
 

@@ -36,11 +36,11 @@ class Job(NamedTuple):
 
   Attributes:
     spec: completed by what the data decide.
-    make: from the hyperparameters of a point to its algorithm.
-    points: of the grid.
+    make: the hyperparameters of a point -> its algorithm.
+    points: the points of the grid.
     loaded: the data and the model.
     criterion: compares settings.
-    options: of the simulator.
+    options: the simulator's options.
     simulator: computes all points.
     timetables: the timetable of each seed; None without a clock.
     output_dir: the folder of the run.

@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
     task: data and model, without the validation examples in the pool.
     clients: the clients of each seed.
     client_tests: the examples on which clients are tested after the run.
-    digests: of all these data; see `fedjax_opt.data.digest`.
+    digests: the digests of all these data; see `fedjax_opt.data.digest`.
   """
 
   task: Task

@@ -239,7 +239,7 @@ def privacy_summary(
 
   Args:
     spec: completed by `cohort_size`.
-    points: of the grid.
+    points: the points of the grid.
     num_clients: M.
     rounds: R.
 
@@ -351,7 +351,7 @@ def _draw_curves(job: Job, history: History) -> None:
     panels = ("optimality_gap", *(panels or ("test_accuracy",)))
   if panels is not None:
     panels = [name for name in panels if name in history.metrics]
-  # With a regularizer, steps are always plain ones.
+  # With a regularizer, the client rule is always SGD.
   choices = (spec.task, spec.algorithm, spec.regularizer or spec.client)
   title = "".join(f"{name_of(choice.name)}, " for choice in choices)
   plots.curves(
@@ -374,7 +374,7 @@ def _partition_title(job: Job) -> str:
 
 
 def _write_traces(job: Job, result: Result, point: int) -> None:
-  """Writes all step sizes as numbers, and those of one point as a picture."""
+  """Writes all step sizes as numbers, and one point's as a picture."""
   folder: pathlib.Path = job.output_dir
   traces = {n: result.traces[n] for n in job.spec.client.choice.traced}
   with (

@@ -22,8 +22,8 @@ class Stopping:
     """Begins with nothing reached.
 
     Args:
-      spec: of the run, with `target_accuracy` and `patience`.
-      criterion: by which points are selected.
+      spec: the run's spec, with `target_accuracy` and `patience`.
+      criterion: the criterion by which points are selected.
     """
     self._target = spec.target_accuracy
     self._patience = spec.patience

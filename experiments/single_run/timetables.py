@@ -31,7 +31,7 @@ class TimetableMaker:
   """
 
   def __init__(self, spec: Spec):
-    """Of a specification with a schedule."""
+    """Makes timetables for a specification with a schedule."""
     self._spec = spec
     self.seconds_away: dict[int, np.ndarray] = {}
 
@@ -79,7 +79,7 @@ def timetables_of(
   """The timetable of each seed; None without a clock.
 
   Args:
-    spec: of the run.
+    spec: the run's spec.
     simulator: the simulator, with its `Clock`.
     init: function from a random key to the initial model.
 

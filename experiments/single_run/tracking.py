@@ -29,7 +29,7 @@ class Track(NamedTuple):
   """What trackers call a run: a grid point, or a cell of a study.
 
   Attributes:
-    name: of the run.
+    name: the run's name.
     config: what ran.
     steps: (round, {metric: value}), in order.
     files: pictures and tables.
@@ -113,7 +113,7 @@ def log(tracker: str, folder: pathlib.Path, entries: Iterable[Track]) -> None:
 
   Args:
     tracker: one of `specification.spec.TRACKERS`.
-    folder: of the run or study.
+    folder: the folder of the run or study.
     entries: what is logged.
 
   Raises:

@@ -48,7 +48,7 @@ class ChosenEntry:
 
   Attributes:
     flag: that chose it, such as "client".
-    name: of the entry.
+    name: the entry's name.
     grid: flag -> values, of hyperparameters that may be tuned.
     static: flag -> value, of those that may not.
   """
@@ -169,7 +169,7 @@ class ChoiceFlag:
     """The entry of a name, with the values of its flags; None for None.
 
     Args:
-      flag_values: of all flags.
+      flag_values: the values of all flags.
       name: what is chosen.
       is_free: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
@@ -392,7 +392,7 @@ def is_list(value: str, check: Callable[[str], Any]) -> bool:
   """Whether a text is a list of several values with commas.
 
   Args:
-    value: of a flag.
+    value: a flag's value.
     check: function that is false, or raises ValueError, for all but a single
       value.
   """
@@ -408,7 +408,7 @@ def one_only(name: str, value: str, is_condition: bool) -> str:
   """The message for a list where a run has one value, and what to do instead.
 
   Args:
-    name: of the flag.
+    name: the flag's name.
     value: its text.
     is_condition: whether methods can be compared under several values.
   """

@@ -31,7 +31,7 @@ def mark(
   removed.
 
   Args:
-    folder: of the clients.
+    folder: the clients' folder.
     flag_values: of which `task`, those of the validation part and
       `test_fraction` are used.
     task: what was held out has digests.
@@ -65,12 +65,12 @@ def remove_unfinished(folder: pathlib.Path) -> None:
 
 
 def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
-  """What was given, with the validation part of the clients on disk.
+  """The flags that were given, with the validation part of clients on disk.
 
   The validation part is what `experiments.convert` left out.
 
   Args:
-    flag_values: of all flags; None where not given.
+    flag_values: the values of all flags; None where not given.
 
   Raises:
     ValueError: if clients may train on the requested validation part.
@@ -124,7 +124,7 @@ def check_population(
     task: data and model.
     test_fraction: fraction of the task's data that is held out for tests; None
       if the task has no such choice.
-    digests: of all data of the run.
+    digests: the digests of all data of the run.
 
   Raises:
     ValueError: if other examples were held out when they were written; or

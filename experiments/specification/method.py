@@ -31,7 +31,7 @@ def parts_of(
   """Algorithm, rules, regularizer and privacy, by flag.
 
   Args:
-    flag_values: of all flags; a hyperparameter that was not given is None.
+    flag_values: the values of all flags; None for a hyperparameter not given.
     task: the task, which may have a regularizer and defaults of its own. Its
       defaults for a regularizer's flags apply only to its own regularizer.
 
@@ -49,14 +49,14 @@ def parts_of(
 
 
 def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
-  """Of some flags, those that do nothing with the given method.
+  """The flags, among some, that do nothing with the given method.
 
   DOMO has no rule of the clients, for instance, and a rule without a learning
   rate has no schedule of it. A method has all flags that are of no part of it.
 
   Args:
-    flag_values: of all flags.
-    flags: which; those that are not among them are the method's own.
+    flag_values: the values of all flags.
+    flags: the flags to judge; all other flags are the method's own.
 
   Raises:
     ValueError: naming the invalid flag, if the method's own do not fit.

@@ -33,7 +33,7 @@ from fedjax_opt.checks.fields import SEED_OF_RUN, number
 from fedjax_opt.engine import own_models
 from fedjax_opt.registry import AlgorithmChoice
 
-# Flags of which each task takes only some.
+# Flags that only some tasks take.
 _FILES = ("data_dir", "data_file", *table.COLUMN_FLAGS, "pretrained")
 # Flags that say that a run has several processes.
 _HOSTS = ("coordinator", "cluster")
@@ -49,7 +49,7 @@ def resolve(flag_values: FlagValues) -> Spec:
   """Makes all checks that need no data, and fills in defaults.
 
   Args:
-    flag_values: of all flags; None where not given.
+    flag_values: the values of all flags; None where not given.
 
   Raises:
     ValueError: naming the invalid flag.
@@ -371,7 +371,7 @@ def _check_needs(spec: Spec) -> None:
 
 
 def check_excluded(spec: Spec) -> None:
-  """Checks that no two flags are given of which one excludes the other.
+  """Checks that no flag is given together with one that it excludes.
 
   Raises:
     ValueError: naming both.

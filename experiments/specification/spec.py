@@ -652,7 +652,7 @@ def identity_of_config(
 
 @choice_flags.made_of_registries
 def all_flags() -> dict[str, Flag]:
-  """All flags, in the order of the help: those of hyperparameters too.
+  """All flags, also of hyperparameters, in the order of the help.
 
   Do not change the result.
   """
@@ -682,7 +682,7 @@ def not_default(flag_values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conditions() -> list[str]:
-  """The flags of which a comparison takes several values."""
+  """The flags for which a comparison takes several values."""
   return [name for name, flag in all_flags().items() if flag.is_condition]
 
 

@@ -80,7 +80,7 @@ def check_measured(metric: str, method: str, names: Collection[str]) -> None:
   Args:
     metric: its name.
     method: its label.
-    names: of what it measures.
+    names: the metrics that it measures.
 
   Raises:
     ValueError: if it is not among them.

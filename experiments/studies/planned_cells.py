@@ -38,7 +38,7 @@ class PlannedCell(NamedTuple):
     method: its label.
     condition: flag -> value, of what differs between conditions.
     spec: the tuning grid with the seeds of tuning.
-    report_seeds: of the report.
+    report_seeds: the seeds of the report.
     given_flags: flag -> value, of all that was given for the cell.
     is_nested: whether tuning is repeated with each seed of the report.
     crossed: seeds of partitions, and of training, that are crossed.
@@ -74,7 +74,7 @@ class PlannedCell(NamedTuple):
 
   @property
   def grid(self) -> dict[str, list[float]]:
-    """Flag -> values, of what is tuned; {} if there is only one setting."""
+    """Tuned flag -> its values; {} if there is only one setting."""
     return {n: v for n, v in self.spec.grid.items() if len(v) > 1}
 
 
@@ -287,7 +287,7 @@ def privacy_notes(
 
   Args:
     planned: the cells of a study that run.
-    existing: those of runs that were there.
+    existing: cells of runs that were there before.
   """
   seeded = [c.method for c in planned if c.spec.dp_seed is not None]
   seeded += [
@@ -339,7 +339,7 @@ def labels_of(
 
   Args:
     methods: the flags of each method.
-    shared: those of all methods.
+    shared: the flags of all methods.
 
   Raises:
     ValueError: if two methods are the same.

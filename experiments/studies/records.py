@@ -54,7 +54,7 @@ class Record:
   """What is kept of a run or of a computation.
 
   Attributes:
-    arguments: flags of the run; () of a computation.
+    arguments: flags of the run; () for a computation.
     flags: its flags that are no defaults; for a computation its function and
       options.
     about: date, seconds and streams (see `fedjax_opt.base.STREAMS`; 1 if

@@ -71,12 +71,12 @@ class Request:
     nested: whether tuning is repeated with each seed of the report.
     crossed: how many partitions and seeds are crossed, or None.
     budget: 'equal' or 'unequal'.
-    metric: by which methods are compared; None for the task's own.
+    metric: the metric by which methods are compared; None for the task's own.
     target: value of the metric to which costs are reported, or None.
     min_effect: the smallest difference of interest, or None for the default.
     seeds_needed: the difference for which the number of seeds is asked, or None
       for a study that runs.
-    title: of the report, or None.
+    title: the report's title, or None.
   """
 
   methods: tuple[dict[str, Any], ...]

@@ -71,7 +71,7 @@ class Store:
     return run
 
   def _other_data(self, run: Run, spec: Spec) -> str | None:
-    """In words, how the data of a run differ from the present data."""
+    """Says how the data of a run differ from the present data."""
     before = run.config.get(digest.DATA_DIGESTS)
     if not before:
       return None
@@ -127,10 +127,10 @@ class Store:
 def other_flags_text(
   config: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> str | None:
-  """In words, what differs between a run and what is wanted; None if nothing.
+  """Says how a run differs from what is wanted; None if it does not.
 
   Args:
-    config: that of the run, which may have other entries than flags. A flag
+    config: the run's config, which may have other entries than flags. A flag
       that was added later counts as having its present default.
     wanted: the `identity` of what is wanted.
   """

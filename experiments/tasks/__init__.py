@@ -22,7 +22,7 @@ from fedjax_opt.registry import register
 
 __all__ = ["TASKS", "Task", "TaskChoice", "load"]
 
-# Tasks whose name joins those of a data set and a model.
+# Tasks whose name joins the names of a data set and a model.
 _JOINED = {**images.TASKS, **own_images.TASKS}
 TASKS: dict[str, TaskChoice] = {
   "digits": images.DIGITS,

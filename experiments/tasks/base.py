@@ -76,7 +76,7 @@ class TaskChoice(Choice):
   Attributes:
     takes: fields of the specification that the factory takes by name, beside
       its hyperparameters: 'data_dir', 'data_file', 'pretrained', 'eval_every'.
-    needs: of these, the ones that must be given -> what each must be.
+    needs: the fields in `takes` that must be given -> what each must be.
     has_clients: whether its clients come with the data, so that there is
       nothing to divide; a function of the flags' values if a file decides it.
     resolve: function from the values of all flags, None where not given, to the
@@ -103,8 +103,8 @@ class TaskChoice(Choice):
     """Checks that none of these flags is missing.
 
     Args:
-      name: of the task.
-      flag_values: of some flags; None where not given.
+      name: the task's name.
+      flag_values: the values of some flags; None where not given.
 
     Raises:
       ValueError: naming the flag, and what it must be.
@@ -130,19 +130,19 @@ def split_examples(
   seed: int,
   in_order: bool = False,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Examples for training, and others; of each client, if clients are given.
+  """Divides examples, those of each client if clients are given.
 
   Args:
-    clients: those that come with the data; None if the pool is divided later.
+    clients: the data's own clients; None if the pool is divided later.
     pool: the training examples, {name: [N, ...]}.
-    fraction: of them that is held out of training.
-    seed: of the draw.
+    fraction: the part of the examples that is held out of training.
+    seed: the seed of the draw.
     in_order: whether examples held out of clients are in the pool's order, each
       once, instead of one client after the other.
 
   Returns:
-    Those for training, as the fields `train` and `clients` of a task; and those
-    held out.
+    The examples for training, as the fields `train` and `clients` of a task;
+    and the examples held out.
   """
   if clients is None:
     training, heldout = hold_out(pool, fraction, seed)

@@ -46,7 +46,7 @@ class Pool(NamedTuple):
 
   Attributes:
     train: examples, all of the same types and shapes.
-    test: likewise; None if there is no test part.
+    test: the test part; None if there is none.
     num_classes: labels are below it.
     clients: who has which training example; None if nothing says so.
   """
@@ -128,7 +128,7 @@ def resolve(flag_values: Mapping[str, Any]) -> dict[str, Any]:
   """The test fraction: 0 if the file has a test part.
 
   Args:
-    flag_values: of all flags; None where not given.
+    flag_values: the values of all flags; None where not given.
 
   Raises:
     ValueError: if there is no such file, or the fraction does not suit it.
@@ -296,8 +296,8 @@ def _notes(x: np.ndarray, file: str, test_fraction: float) -> tuple[str, ...]:
   """Lines on what was done to the data.
 
   Args:
-    x: of the test examples.
-    file: of the data.
+    x: the inputs of the test examples.
+    file: the file of the data.
     test_fraction: what was held out of the file.
   """
   lines = []

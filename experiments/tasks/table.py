@@ -84,7 +84,7 @@ def load(
     ignore_columns: columns that are left out, with commas.
     metrics: keys of `SCORES`, with commas, to measure beside the usual ones.
     validation_fraction: share of the training rows held out for validation.
-    validation_seed: of that draw.
+    validation_seed: the seed of that draw.
     test_fraction: fraction of the rows that is held out of training as the test
       part: the latest rows if there is a time_column, else rows drawn at
       random, the same for all seeds.

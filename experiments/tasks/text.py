@@ -59,7 +59,7 @@ def resolve(flag_values: Mapping[str, Any]) -> dict[str, Any]:
   """The flags that a folder of pretrained weights decides, all None.
 
   Args:
-    flag_values: of all flags; None where not given.
+    flag_values: the values of all flags; None where not given.
 
   Raises:
     ValueError: for a flag that the folder decides.

@@ -28,7 +28,7 @@ class ActiveSettings:
   """The settings of a run that have not diverged; a single run has one.
 
   Attributes:
-    points: of the run.
+    points: the points of the run.
     active: [active] numbers of the settings that run.
     present: [present] numbers of the settings in the arrays of the program; the
       active ones, and those that have diverged but were not dropped.
@@ -39,12 +39,12 @@ class ActiveSettings:
 
     Args:
       config: static options.
-      points: of the run.
+      points: the points of the run.
     """
     self.points, self._config = points, config
     self.active = self.present = np.arange(points.num_settings)
     self._devices = config.layout.grid_devices
-    # What rounds change, of all settings, from when some were dropped.
+    # What rounds change, for all settings, at the time of the last drop.
     self._state_before_drop: dict[str, Any] | None = None
 
   @property
@@ -120,7 +120,7 @@ class ActiveSettings:
     return map_arrays(_with_one_axis, tree, self.points.num_points, num_axes)
 
   def flat_frozen(self, frozen_leaves: tuple[Any, Any]) -> Any:
-    """The frozen leaves as those of a result, as views if they are repeated.
+    """The frozen leaves in the shape of a result; repeated ones are views.
 
     Args:
       frozen_leaves: see `RunState`.
@@ -149,7 +149,7 @@ class ActiveSettings:
 
     Args:
       arrays: has what `to_arrays` gave.
-      state: of all settings, as `state_of_all` gave it.
+      state: the state of all settings, which `state_of_all` returned.
 
     Returns:
       The state of the settings that are present.
@@ -193,7 +193,7 @@ def _changing(state):
 
 
 def _of_settings(state, settings):
-  """The state of some settings. The frozen leaves are those of all."""
+  """The state of some settings, with the frozen leaves of all settings."""
   return state._replace(**trees.take(_changing(state), settings))
 
 

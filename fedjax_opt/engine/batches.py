@@ -57,7 +57,7 @@ def _positions(plan, key, size, n_max):
     return _cut(plan, orders[0], size)
   per_epoch = jnp.maximum(plan.steps_per_epoch(size), 1)
   k = jnp.arange(plan.max_steps)
-  # Of numbers that are not negative, without what `//` does for the others.
+  # `//` would also handle negative numbers, which do not occur here.
   epoch = lax.div(k, jnp.full_like(k, per_epoch))  # [K]
   start = (k - epoch * per_epoch) * plan.batch_size
   position = start[:, None] + jnp.arange(plan.batch_size)  # [K, B]

@@ -11,8 +11,8 @@ from fedjax_opt.base import Params
 _SMALL_STEP = 1e6
 # On CPU, at least this many clients of a small model are vectorized.
 _FEWEST_ON_CPU = 16
-# Copies of the model in memory: those of the server, and those of each
-# vectorized client. Compiled for a TPU v5e, a transformer of 134M parameters
+# Copies of the model in memory: for the server, and for each vectorized
+# client. Compiled for a TPU v5e, a transformer of 134M parameters
 # (0.54 GB) took 3.5 GB for one client and 19.0 GB for ten. The memory for
 # batches is known once the program is compiled, see `Executor.compile`.
 _OF_SERVER, _OF_CLIENT = 3.0, 3.5
@@ -56,7 +56,7 @@ def most_in_memory(params: Params | None) -> int:
 
 
 def largest_that_fits(chunk: int, needed: int, available: int | None) -> int:
-  """How many of what is vectorized fit into memory, at least one.
+  """How many vectorized clients or points fit into memory, at least one.
 
   Args:
     chunk: how many there are.
@@ -94,7 +94,7 @@ def even_chunk(number: int, most: int) -> int:
   """The size of the chunks: as few as possible, about equally large.
 
   Args:
-    number: of clients.
+    number: how many clients.
     most: clients in a chunk.
   """
   return -(-number // -(-number // most))

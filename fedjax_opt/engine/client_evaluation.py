@@ -96,12 +96,12 @@ def evaluate_clients(
       terms that an algorithm such as FedProx adds.
     client: the rule of the steps, an optax transformation or a function from
       the round to one.
-    local_steps: of the personalized models; 0 leaves the global one.
+    local_steps: how many steps personalize a model; 0 leaves the global one.
     algorithm: the algorithm of the run, for clients' own models.
     point: the index of the grid point; None for a single run.
-    seed: of the batches. With the seed of a run, a client takes the steps that
-      it would take in the next round of this run.
-    **options: of the steps, see `RunOptions`: batch_size, replacement,
+    seed: the seed of the batches. With the seed of a run, a client takes the
+      steps that it would take in the next round of this run.
+    **options: how clients step, see `RunOptions`: batch_size, replacement,
       drop_remainder, precision, client_map, client_chunk.
 
   Returns:
@@ -144,7 +144,7 @@ def evaluate_clients(
   )
 
 
-# What is measured, traced.
+# The measurement, traced.
 
 
 def _program(
@@ -185,10 +185,10 @@ def over_clients(one_client, config, models, seed, round, train):
 
   Args:
     one_client: the function.
-    config: of the clients' work, see `config_of`.
+    config: how clients work, see `config_of`.
     models: the model that each gets, and the states of server and clients.
-    seed: of the batches.
-    round: in which clients work.
+    seed: the seed of the batches.
+    round: the round in which clients work.
     train: their training examples.
   """
   params, _, rows = models
@@ -238,7 +238,7 @@ def client_means(
   return {name: value / number for name, value in total.items()}
 
 
-# What was given.
+# Checks of the arguments.
 
 
 def _check_parts(held_out: ClientData, train: ClientData | None) -> None:

@@ -26,7 +26,7 @@ class Cohorts(NamedTuple):
 
   Attributes:
     clients: [seeds, T, C], the clients that compute.
-    kept: [seeds, T, C], those of them whose new state is kept.
+    kept: [seeds, T, C], which of these clients' new states are kept.
   """
 
   clients: np.ndarray
@@ -46,7 +46,7 @@ def put(config: Config, states: Any) -> Any:
 
 
 def shapes_of_gathered(config: Config, states: Any) -> Any:
-  """The shapes of what `gather` returns, given those of all clients."""
+  """The shapes of what `gather` returns, given the shapes of all states."""
   axis = 2 if config.has_axes else 0
 
   def of_cohort(leaf):
@@ -63,8 +63,8 @@ def gather(config: Config, states: Any, cohorts: Cohorts | None) -> Any:
 
   Args:
     config: static options.
-    states: of all clients.
-    cohorts: of the next round; None on the devices.
+    states: the states of all clients.
+    cohorts: the cohorts of the next round; None if states are on the devices.
   """
   if not config.state_is_on_host:
     return states
@@ -83,7 +83,7 @@ def scatter(
 
   Args:
     config: static options.
-    states: those before the round; on the host they are changed.
+    states: the states before the round; on the host they are changed in place.
     new: what the program returned for the rows of `gather`.
     cohorts: see `gather`.
   """
@@ -119,7 +119,7 @@ def resolve_client_memory(
 
   Args:
     config: static options, perhaps with 'auto'.
-    algorithm: of any setting.
+    algorithm: the algorithm of any setting.
     states: the shapes of what all clients keep, at all points.
 
   Raises:

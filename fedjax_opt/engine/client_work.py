@@ -24,7 +24,7 @@ class Work(NamedTuple):
   """The work of a round of M clients, of one seed.
 
   Attributes:
-    seed: of the run.
+    seed: the run's seed.
     steps: [M] float64, the number of batch gradients: one for each local step,
       or two for a rule that takes two; at least 1.
     per_step: the gradients of one local step, of any size: 1, 2 or more.
@@ -50,10 +50,10 @@ def work_of_seeds(
 
   Args:
     config: options without a schedule, on one device.
-    algorithm: of any grid point.
+    algorithm: the algorithm of any grid point.
     params: the model, or its shapes.
     data: the clients; `sizes` [M], or [seeds, M].
-    seeds: of the runs.
+    seeds: the runs' seeds.
 
   Raises:
     ValueError: if clients do not all do the same work, or the size of a message
@@ -119,7 +119,7 @@ def _steps(gradient_counts, sizes: np.ndarray, plan: BatchPlan) -> np.ndarray:
     gradient_counts: (number, of what). What is None for the local batches,
       "all" for all examples of the client, or a number of examples.
     sizes: [M].
-    plan: of the local steps.
+    plan: the plan of the local steps.
   """
   num_batches = lambda examples: -(-examples // plan.batch_size)
   total = np.zeros(len(sizes))

@@ -40,8 +40,8 @@ def timetables_of(
   """The timetable of each seed, or one for all.
 
   Args:
-    schedule: of `check_is_schedule`.
-    seeds: of the runs.
+    schedule: what `check_is_schedule` returned.
+    seeds: the runs' seeds.
     works: `() -> [work]`, the argument of a function, for each seed.
 
   Raises:

@@ -84,9 +84,9 @@ class Cohort:
       config: static options.
       key: [] random key of the run.
       round: [] int32.
-      round_data: of this round.
-      part_shapes: of a message, see `contract.shapes_of_parts`; needed only if
-        updates have a limit.
+      round_data: what this round sees of the population.
+      part_shapes: see `contract.shapes_of_parts`; needed only if updates have a
+        limit.
       secret_key: [] random key of several rounds, see the property.
     """
     # Keys are folded from seed, round and client, so no draw depends on what
@@ -237,8 +237,8 @@ class Cohort:
     steps, would grow or shrink with their sum.
 
     Args:
-      reply: of `mean`, whose clients returned no weights of their own.
-      part: of its value.
+      reply: what `mean` returned; its clients returned no weights.
+      part: a part of the reply's value.
     """
     if not self.is_scaled:
       return part

@@ -204,7 +204,7 @@ def check_option_names(
   """Raises TypeError if an option is unknown, with the nearest name.
 
   Args:
-    names: those given.
+    names: the names given.
     option_names: all options that exist.
   """
   option_names = list(option_names)
@@ -298,7 +298,7 @@ class Config:
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
     has_secret_noise: see `Algorithm`.
     costs_differ: see `Algorithm`.
-    clock: of a schedule, else None.
+    clock: the clock of a schedule, else None.
   """
 
   num_clients: int
@@ -409,11 +409,11 @@ class Config:
     Args:
       data: a `ClientData` or a `Population`; of the former `indices` and
         `sizes` may have a leading axis, of seeds.
-      options: those given, see `GridOptions`.
+      options: the options given, see `GridOptions`.
       params: the model, on which some choices of 'auto' depend; None if it is
         not known.
-      num_settings: of a grid; None if there is none.
-      clock: of the option `schedule`, if it was given.
+      num_settings: how many settings a grid has; None without a grid.
+      clock: made from the option `schedule`; None if that was not given.
 
     Raises:
       ValueError: naming the invalid option.

@@ -49,7 +49,7 @@ class Executor:
 
     Args:
       config: static options.
-      points: of the run.
+      points: the points of the run.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
@@ -109,7 +109,7 @@ class Executor:
     What callers wrote fails here, before anything is compiled.
 
     Args:
-      shapes: of the state, for the settings that are present.
+      shapes: shapes of the state, for the settings that are present.
 
     Returns:
       The programs by name; no 'evaluation' if nothing is measured.
@@ -170,7 +170,7 @@ class Executor:
     `config` says how many.
 
     Args:
-      names: of the programs that are needed.
+      names: which programs are needed.
 
     Returns:
       The programs by name.
@@ -281,8 +281,8 @@ class Executor:
     """Runs rounds `first_round` to `stop - 1`.
 
     Args:
-      state: as `put` gave it; overwritten, but for the frozen leaves.
-      segment_and_cohorts: of these rounds, as `Feed.next_segment` gave them.
+      state: what `put` returned; it is overwritten, except the frozen leaves.
+      segment_and_cohorts: what `Feed.next_segment` returned for these rounds.
       first_round: the first round.
       stop: rounds done then.
 
@@ -322,7 +322,7 @@ class Executor:
     """The evaluated models, leaves [S, ...].
 
     Args:
-      state: of all settings.
+      state: the state of all settings.
     """
     per_seed, _, shared = _with_frozen(self._data, state.frozen)
     trained = self._read_params(
@@ -335,7 +335,7 @@ class Executor:
     """The server's states, leaves [S, ...], as an algorithm has them.
 
     Args:
-      state: of all settings.
+      state: the state of all settings.
     """
     frozen_leaves = self.active_settings.flat_frozen(state.frozen)
     return frozen.join(self.active_settings.flat(state.server), frozen_leaves)
@@ -378,7 +378,7 @@ class Executor:
     """Says in one line that memory ran out inside, and what to change.
 
     Args:
-      name: of the program that runs; None while they are compiled.
+      name: which program runs; None while programs are compiled.
 
     Raises:
       MemoryError: if a device had too little memory.
@@ -397,7 +397,7 @@ class Executor:
     memory = target.device_bytes()
     if None in needed or memory is None or not needed:
       return
-    # Of a processor's memory a run takes half by choice, and can take all.
+    # On a CPU a run takes half of the memory by choice, and can take all.
     limit = 2 * memory if target.platform() == "cpu" else memory
     if max(needed) > limit:
       warnings.warn(_memory_advice(max(needed), limit), stacklevel=2)
@@ -416,7 +416,7 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
   )
 
 
-# What stands for the words of random keys while a program is traced.
+# Placeholders for the words of random keys while a program is traced.
 _zero_words = functools.partial(np.zeros, dtype=np.uint32)
 
 
@@ -435,7 +435,7 @@ def _shared_and_per_seed(data, seeds):
 
 
 def _memory_advice(needed, available):
-  """What memory is needed, what there is, and which options make it less."""
+  """A sentence: memory needed, memory available, options that need less."""
   message = "a device's memory is too small"
   if needed is not None and available is not None:
     message += (

@@ -68,7 +68,7 @@ class Feed:
     Args:
       config: static options, `client_memory` resolved.
       data: the clients.
-      seeds: of the runs, each with its own cohorts.
+      seeds: the runs' seeds; each run has cohorts of its own.
     """
     self._config = config
     self._seeds = np.asarray(seeds, np.uint32)

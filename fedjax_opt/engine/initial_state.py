@@ -24,7 +24,7 @@ class InitialState:
   """The state that a run begins with, to be made.
 
   Attributes:
-    points: of the run.
+    points: the points of the run.
     params: the initial model, or a function from a random key to one; checked.
     model: the shapes of the initial model.
     num_clients: M.

@@ -197,9 +197,9 @@ def check_held_out(
   """The test or validation examples, pooled, or None.
 
   Args:
-    examples: as given, a dict of arrays, or clients in memory.
+    examples: a dict of arrays, or clients in memory; not checked yet.
     evaluate: the function that measures metrics on them, or None.
-    name: of the argument.
+    name: the argument's name.
     data: the clients that train, of all seeds, if they are known.
 
   Raises:
@@ -254,7 +254,7 @@ def check_params(
   """The initial model, its leaves arrays of floating-point numbers.
 
   Args:
-    params: as given.
+    params: what the caller gave.
     may_be_function: whether it may be a function from a random key to a model.
     argument: the argument's name, for messages.
 

@@ -39,7 +39,7 @@ class RoundData(NamedTuple):
     write_slot: [] int32, the slot of the server's present version; None if no
       client starts from an older one.
     versions: what the server sent in the versions that are kept, leaves
-      [slots, ...]; None likewise.
+      [slots, ...]; None if no client starts from an older one.
   """
 
   examples: dict[str, jax.Array]
@@ -66,7 +66,7 @@ def visit_in_chunks(
 
   Args:
     config: static options.
-    round_data: of the round.
+    round_data: what the round sees of the population.
     visit: `(client, state) -> (message, state, record)`, the work of a client.
     clients: leaves [C', ...], whole chunks.
     summarize: `(clients, visited) -> (sums, stacked)`, of a chunk: `sums` are

@@ -42,13 +42,13 @@ class ExampleParts(NamedTuple):
   def of(
     cls, data: ClientData, seed: int, *fractions: tuple[str, float | None]
   ) -> "ExampleParts":
-    """Holds out parts of each client's examples, each of what others left.
+    """Holds out parts of each client's examples, each part from the rest.
 
     Args:
       data: the clients.
-      seed: of the draws.
-      *fractions: of `test`, then of `validation`, each with the name that an
-        error has for it; None or 0 for no such part.
+      seed: the seed of the draws.
+      *fractions: pairs (name in an error, fraction) for `test`, then for
+        `validation`; the fraction is None or 0 for no such part.
 
     Raises:
       ValueError: if the clients have too few examples.
@@ -147,7 +147,7 @@ class OwnModels:
     """`client_<part>_<metric>`, means over all held-out examples. Each [S].
 
     Args:
-      report: of the evaluation; read within `on_evaluation`.
+      report: what `on_evaluation` receives; it is read within that call.
     """
     models = (report.params, report.state, own_part(report.client_state))
     if not report.is_grid:
@@ -187,6 +187,6 @@ class OwnModels:
 
 
 def _over_examples(means, sizes):
-  """The mean over all examples, of the means [M] over those of each client."""
+  """The mean over all examples, from the mean over each client's, [M]."""
   sums = jnp.where(sizes > 0, means * sizes, 0)
   return jnp.sum(sums) / jnp.sum(sizes)

@@ -1,4 +1,4 @@
-"""In which floating-point types clients compute.
+"""The floating-point types in which clients compute.
 
 The server's model and state, messages and evaluations have the types of the
 initial parameters, the master types. A client computes

@@ -36,8 +36,8 @@ def compiled(
   Args:
     lowered: from a function that keeps unused inputs. Without them, two
       functions of different inputs could have the same text.
-    inputs: of the function, arrays or their shapes.
-    options: of the compiler.
+    inputs: the function's inputs, arrays or their shapes.
+    options: the compiler's options.
   """
   key = _key(lowered, inputs, options)
   program = _programs.pop(key, None)
@@ -139,7 +139,7 @@ def map_arrays(function: Callable[..., Any], tree: Any, *arguments: int) -> Any:
 
   Args:
     function: `(array, *arguments) -> array`, the same object in each call.
-    tree: of arrays.
+    tree: a tree of arrays.
     *arguments: to `function`.
   """
   leaves, structure = jax.tree.flatten(tree)

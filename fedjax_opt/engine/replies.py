@@ -83,9 +83,9 @@ def client_record(
     config: static options.
     output: what it returned, with its message already limited, and the bytes of
       that message.
-    worker: of the client.
+    worker: the client's worker.
     client: the client.
-    is_long: from `limited`; None if there is no limit.
+    is_long: what `limited` returned; None if there is no limit.
   """
   weight, bytes_up = output.weight, output.bytes_up
   if jnp.ndim(bytes_up) == 0:  # Else it is a counter.
@@ -156,7 +156,7 @@ class Phase(NamedTuple):
   """A phase of a round, and what the server sends in it.
 
   Attributes:
-    number: from 0 on.
+    number: the phase's number, from 0 on.
     label: name under which its cost is also reported apart; "" for none.
     broadcast: what each client receives.
     bytes_down: bytes of `broadcast` that are sent; None for all.
@@ -190,9 +190,10 @@ def reply_of_all(
     clients: leaves [C', ...].
     visited: the reply's value; what these clients keep from now on, leaves [C',
       ...], or None; and their records.
-    share: of the reply.
-    phase: of the reply.
-    order: in which the clients were computed, see `mapping.computing_order`.
+    share: see `Reply`.
+    phase: the reply's phase.
+    order: the clients in the order of computation, see
+      `mapping.computing_order`.
   """
   *_, records = visited
   reply = _without_costs(config, clients, visited, share, phase)
@@ -220,10 +221,10 @@ def reply_of_one(
   Args:
     config: static options.
     client: leaves [1, ...].
-    visited: as of `reply_of_all`; what the client keeps and its record, leaves
+    visited: as in `reply_of_all`; what the client keeps and its record, leaves
       [1, ...].
-    share: of the reply.
-    phase: of the reply.
+    share: see `Reply`.
+    phase: the reply's phase.
   """
   *_, records = visited
   reply = _without_costs(config, client, visited, share, phase)
@@ -289,7 +290,7 @@ def _of_present(recorded, is_absent):
 def computed_examples(config, records, order):
   """[8], examples computed, with padding to each chunk's slowest client."""
   steps = records.num_steps if order is None else records.num_steps[order]
-  # The steps of the first device, chunk by chunk, then those of the next one.
+  # The steps of the first device, chunk by chunk, then of the next device.
   steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
   slowest = jnp.max(steps.reshape(-1, config.client_chunk), 1)
   width = config.client_chunk * config.plan.batch_size
@@ -303,7 +304,7 @@ def _costs(reply, phase, visits, bytes_up):
 
   Args:
     reply: without these costs.
-    phase: of the reply.
+    phase: the reply's phase.
     visits: how many clients took part; a number, or [] int32.
     bytes_up: [n, 8] counters, of the clients that took part.
   """
@@ -367,7 +368,7 @@ def mean_of_counted(
   Args:
     total: the weighted sum.
     clients: leaves [C', ...].
-    records: of these clients.
+    records: the records of these clients.
     is_normalized: whether the weights of all of `clients` sum to 1. False if a
       sampler scaled them: their sum is then 1 only in expectation. Running
       statistics are divided by the actual sum in both cases, so that a variance

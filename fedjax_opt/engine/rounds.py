@@ -40,7 +40,7 @@ def run_rounds(
 
   Args:
     config: static options.
-    algorithm: of this grid point.
+    algorithm: the algorithm of this grid point.
     state: a pair: the server's state without its frozen leaves; the clients'
       states, leaves [M, ...]. If the clients' states are on the host: those of
       the cohort, leaves [C, ...].
@@ -191,7 +191,7 @@ def _one_round(config, algorithm, server, keys, round, round_data):
 
 
 def _state_and_replies(output, phases):
-  """`(state, [replies])` of what `round` returned.
+  """What `round` returned, as `(state, [replies])`.
 
   Raises:
     ValueError: if it is not that, or lacks a reply.
@@ -249,7 +249,7 @@ def evaluate(
 
   Args:
     config: static options.
-    algorithm: of this grid point.
+    algorithm: the algorithm of this grid point.
     server: its state.
     data: the clients in memory, or some of those on disk.
     test: pooled test examples, or None.

@@ -18,9 +18,9 @@ class Points(NamedTuple):
   Attributes:
     make: `(**hyperparameters) -> Algorithm`.
     hyperparameters: {name: [settings]}; {name: scalar} of one point.
-    num_settings: of the grid; 1 for a single run.
-    seeds: of each setting.
-    is_grid: whether results have an axis S; those of a grid of one point do.
+    num_settings: how many settings the grid has; 1 for a single run.
+    seeds: the seeds of each setting.
+    is_grid: whether results have an axis S, also for a grid of one point.
   """
 
   make: Callable[..., Algorithm]

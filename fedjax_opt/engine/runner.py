@@ -27,7 +27,7 @@ class Runner:
   """One run: rounds, evaluations, checkpoints, and what it has recorded.
 
   Attributes:
-    executor: of the run.
+    executor: the compiled programs of the run.
     initial_state: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.

@@ -55,7 +55,7 @@ class SimulationState:
 
   Attributes:
     round: rounds done.
-    seeds: of the runs; one for a single run.
+    seeds: one for each run.
     server: the algorithm's state.
     client_state: what every client keeps, leaves [M, ...]; None if nothing.
     frozen: the leaves of `server` that no round changes, which are not there,
@@ -148,7 +148,7 @@ class Simulator:
     Args:
       params: the initial model; for a grid also a function from a random key
         to one.
-      seed: of a single run, 0 if None; a grid has its `seeds`.
+      seed: the seed of a single run, 0 if None; a grid has its `seeds`.
 
     Returns:
       The state; it holds copies of `params`.
@@ -388,7 +388,7 @@ class Simulator:
 
     Args:
       model: its shapes.
-      seeds: of the runs.
+      seeds: the runs' seeds.
     """
     schedule, key = self._options.get("schedule"), (seeds, model)
     if schedule is None or self._clock_key == key:

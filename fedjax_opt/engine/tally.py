@@ -30,7 +30,7 @@ class Tally:
       evaluation.
     traces: for each segment of rounds, {name: [S, rounds, C, ...]}.
     reported: counts that are reported with the metrics.
-    clock: of the run; None if time is not simulated.
+    clock: the run's clock; None if time is not simulated.
   """
 
   cohort_size: float

@@ -71,7 +71,7 @@ def store_version(
   """The state, with what the server sends now written into a slot.
 
   Args:
-    algorithm: of `with_versions`.
+    algorithm: what `with_versions` returned.
     state: before a server step.
     slot: [] int32.
   """

@@ -86,8 +86,8 @@ class Worker:
       see `counters`. Those that a rule takes of `value_fn` are not in it.
     traces: {name: [K]}, the traced fields of its rule's state, from the last
       `descend`.
-    gradient_counts: pairs (number of gradients, of which examples): None for
-      those of a local batch, "all" for all of the client, or how many.
+    gradient_counts: pairs (number of gradients, their examples). Examples are
+      None for a local batch, "all" for all of the client's, or a number.
   """
 
   def __init__(
@@ -181,11 +181,11 @@ class Worker:
     params: Params,
     rule_state: optax.OptState,
   ) -> tuple[Params, optax.OptState]:
-    """As `descend`, from a given state of the rule, such as a momentum.
+    """Descends from a given state of the rule, such as a momentum.
 
     Returns:
       The local model and the rule's state after the last step, in the types of
-      those given.
+      the arguments.
     """
     config = self._config
     start = local_model(config.precision, params)
@@ -385,7 +385,7 @@ def extras_of(
   Optax's own line searches, SAM and others take these arguments.
 
   Args:
-    rule: of the client.
+    rule: the client's rule.
     mean_loss: `(params, draw=0) -> scalar`, the loss of this step's batch. With
       another `draw` it draws other dropout masks.
     params: the current point.

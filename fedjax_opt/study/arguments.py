@@ -126,11 +126,11 @@ def both_seeds(
   report_seeds: Sequence[int] | None,
   is_tuned: bool,
 ) -> tuple[list[int], list[int]]:
-  """The seeds of tuning, and those of the report.
+  """The seeds of tuning, and the seeds of the report.
 
   Args:
-    seeds: of tuning.
-    report_seeds: of the report.
+    seeds: the seeds of tuning.
+    report_seeds: the seeds of the report.
     is_tuned: whether `seeds` choose settings, so that others must report.
   """
   seeds = list(range(5)) if seeds is None else [int(seed) for seed in seeds]

@@ -55,7 +55,7 @@ def resamples(
   Args:
     num: number of resamples.
     size: n, the number of runs to draw from; as many are drawn.
-    seed: of NumPy's generator.
+    seed: the seed of NumPy's generator.
     num_tasks: T, to draw for each task on its own; None for one draw.
 
   Returns:
@@ -225,7 +225,7 @@ def score_array(name: str, scores: Any, tasks: int | str = "T") -> np.ndarray:
   """The scores, given as [n] or [n, T], as [n, T] float64.
 
   Args:
-    name: of the argument.
+    name: the argument's name.
     scores: value of the argument.
     tasks: how many tasks there must be; "T" for any number.
   """

@@ -220,11 +220,11 @@ def _shared_and_notes(
   options: Mapping[str, Any],
   condition: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-  """The options that all runs share; sentences on those of methods alone.
+  """The options that all runs share; sentences on options of single methods.
 
   Args:
-    methods: by label.
-    options: of the study.
+    methods: label -> method.
+    options: the study's options.
     condition: one of them.
   """
   by_method = {
@@ -247,9 +247,9 @@ def _about(
   """What a report says of all runs, by name.
 
   Args:
-    runs: of the study.
-    clients: of all conditions.
-    options: those that all runs share.
+    runs: the study's runs.
+    clients: the clients of all conditions.
+    options: the options that all runs share.
     is_tuned: whether any method chose among settings.
   """
   tuning_seeds = runs.report_seeds if runs.is_nested else runs.seeds

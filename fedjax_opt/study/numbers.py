@@ -24,8 +24,8 @@ class NumberFormat(NamedTuple):
 
   Attributes:
     metric: its identifier.
-    decimals: of percents or of the value itself; None for four digits, of
-      whatever size it is.
+    decimals: how many decimals percents or values have; None for four digits
+      of a value of any size.
   """
 
   metric: str

@@ -75,7 +75,7 @@ class ExampleSet(NamedTuple):
 def example_sets(
   validation: Batch | ClientData | None, test: Batch | ClientData | None
 ) -> dict[str, ExampleSet]:
-  """What is known of the examples held out, of those that there are."""
+  """What is known of the examples held out, for each set that there is."""
   pools = {"validation": validation, "test": test}
   return {
     name: ExampleSet.of(pool.pooled() if isinstance(pool, ClientData) else pool)

@@ -74,7 +74,7 @@ def expected_best(
   if not np.isfinite(chosen_by).all():
     return np.full(num, np.nan)
   sign = 1.0 if direction == "max" else -1.0
-  # Equal values make one group, of which any member is chosen.
+  # Equal values make one group; any of its members may be the chosen one.
   _, group, sizes = np.unique(
     sign * chosen_by, return_inverse=True, return_counts=True
   )

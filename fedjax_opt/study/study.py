@@ -18,8 +18,8 @@ from fedjax_opt.study.study_cells import StudyCells
 class Study(StudyCells):
   """Methods compared under conditions, with a report; see `compare`.
 
-  `print` shows its table, with the meaning of the marks. Its attributes are
-  those of `StudyCells`.
+  `print` shows its table, with the meaning of the marks. For its attributes see
+  `StudyCells`.
   """
 
   def table_lines(self) -> list[str]:
@@ -49,8 +49,8 @@ class Study(StudyCells):
     """Draws a picture of the report, for a notebook.
 
     Args:
-      name: of the picture's files, such as 'learning_curves'; the first one of
-        the report if None.
+      name: the name of the picture's files, such as 'learning_curves'; None for
+        the report's first picture.
 
     Returns:
       The matplotlib figure.

@@ -34,7 +34,7 @@ class StudyCells:
   Attributes:
     cells: one for each method and condition.
     metric: the metric by which methods are compared, such as 'test_accuracy'.
-    title: of its report.
+    title: the report's title.
     target: value of the metric whose cost is reported, or None.
     about: name -> value, for all that the cells share; for the report.
     command: the command that made it, or "".

@@ -167,10 +167,10 @@ class StudyRuns(NamedTuple):
     """The arguments of a run that measures clients' own models too.
 
     Args:
-      make: of the method.
-      points: of the grid.
+      make: the method's `make`.
+      points: the points of the grid.
       is_report: whether the test examples are measured too.
-      arguments: of `sweep`.
+      arguments: further arguments of `sweep`.
 
     Returns:
       The arguments, with which the run trains on what is left; and a list, to

@@ -89,7 +89,7 @@ def tune_and_report(
     run: `(grid, seeds, is_report) -> PointResults`; crossed seeds are run with
       the seed of a partition as the fourth argument.
     grid: the settings to try; a single setting is not tuned.
-    seeds: of tuning; not used if it is nested.
+    seeds: the seeds of tuning; not used if it is nested.
     report_seeds: seeds of the reported runs.
     is_nested: whether each seed of the report chooses its own setting.
     crossed: seeds of partitions, and of training, that are crossed.

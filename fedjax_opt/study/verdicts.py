@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
       for a method that diverged or collapsed. If several are best: the pair
       with the largest p-value, or one without a test.
     remark: a further remark on the difference to the best, or "".
-    probability: of a run of the best being better than a run of this method.
+    probability: how probable it is that the best's run beats this method's.
       The ends are NaN where the interval would have no width, for example if
       every run of the best is better: a few such runs prove no certainty.
     to_target: cost -> its mean over seeds until the metric reached the target,

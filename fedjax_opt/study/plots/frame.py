@@ -231,7 +231,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
     axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
     limits: lowest and highest value of the axis, if they are known. Then
       numbers between the powers of ten are labelled too, if there are few
-      powers. The limits only choose the labels: set those of the axis with
+      powers. The limits only choose the labels: set the axis limits with
       matplotlib.
 
   Raises:

@@ -27,8 +27,8 @@ class Style(NamedTuple):
   """How a method looks in every picture of a study.
 
   Attributes:
-    color: of its line, band and markers.
-    linestyle: of its line.
+    color: the color of its line, band and markers.
+    linestyle: the style of its line.
     marker: where single values are drawn.
   """
 
@@ -41,7 +41,7 @@ Styles = Mapping[str, Style]
 
 
 # Methods that look the same in every picture, and the number of their style.
-# Those that are drawn together have other colours or, if related, other lines.
+# Methods drawn together differ in colour or, if related, in the line's style.
 _STYLE_NUMBERS = {
   **dict.fromkeys(("FedAvg", "FedAvg(∂)", "Local SGD", "SGD"), 0),
   **dict.fromkeys(("SCAFFOLD", "FedMiD", "FedAvgLM", "SGDM"), 1),
@@ -67,7 +67,7 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   lines. All of 77 methods look different.
 
   Args:
-    labels: of all methods of the study; the order gives the styles.
+    labels: all methods of the study; their order gives the styles.
 
   Returns:
     label -> its style.
@@ -111,10 +111,10 @@ def draw_curves(
   the axis a triangle, with the value of its end.
 
   Args:
-    axes: of matplotlib.
-    curves: of each method, of `as_curve`.
-    styles: of each method.
-    axis: of the metric.
+    axes: matplotlib's axes.
+    curves: each method's curve, from `as_curve`.
+    styles: each method's style.
+    axis: the axis of the metric.
     markers: whether each value has a marker; if not, some of several curves
       have.
     bars: whether intervals are bars, not bands.

@@ -139,8 +139,8 @@ def metric_axis(
 
   Args:
     metric: name of the metric.
-    curves: of `as_curve`, one for each setting. The intervals of the last fifth
-      of the rounds will be visible.
+    curves: what `as_curve` returned, one for each setting. The intervals of the
+      last fifth of the rounds will be visible.
     shows_all: whether all curves and intervals are wholly visible, however
       little room that leaves for the best.
   """

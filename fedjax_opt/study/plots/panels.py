@@ -38,7 +38,7 @@ class PictureOptions(TypedDict, total=False):
     title: text above the panels.
     interval: what bands or error bars are, above the legend, such as 'mean and
       95 % interval over 5 seeds'.
-    styles: those of `method_styles`, if the study has more methods.
+    styles: what `method_styles` returned, if the study has more methods.
   """
 
   title: str | None
@@ -103,8 +103,8 @@ def add_below(
   Args:
     figure: a matplotlib figure.
     entries: label -> line or patch that shows it.
-    width: of the figure, in inches.
-    title: of the legend.
+    width: the figure's width, in inches.
+    title: the legend's title.
   """
   figure.legend(
     list(entries.values()),
@@ -125,7 +125,7 @@ def stack(figure: Any) -> bool:
   are; so do those of many columns, and those with colour bars.
 
   Args:
-    figure: in the style of all figures; it is changed.
+    figure: a figure in the style of all figures; it is changed.
 
   Returns:
     Whether it was changed.
@@ -166,7 +166,7 @@ def save(figure: Any, file: pathlib.Path) -> None:
   """Writes a figure; one that `stack` changes also as NAME_phone.png.
 
   Args:
-    figure: in the style of all figures.
+    figure: a figure in the style of all figures.
     file: NAME.png.
   """
   finish(figure, file)
@@ -221,8 +221,8 @@ def draw_panels(
     panels: what each panel shows; at least one.
     path: as the pictures take it.
     draw_panel: `axes, panel -> {label: entry of the legend}`.
-    labels: of the legend, in order; entries with other labels come after them.
-    width: of a panel in inches, if the page has room.
+    labels: the legend's labels in order; entries with other labels follow.
+    width: a panel's width in inches, if the page has room.
     title: text above the panels.
     legend_title: text above the legend.
     share_y: whether the panels have one y axis.

@@ -32,7 +32,7 @@ def timetable(
   away.
 
   Args:
-    table: of any schedule.
+    table: the timetable of any schedule.
     groups: [M], the group of each client, from 0 and below M; such as
       `speed_groups`.
     path: file to write, or a list of files; the ending chooses the format (png,

@@ -42,7 +42,7 @@ class Picture(NamedTuple):
 
   Attributes:
     kind: says which plot draws it, and which part of the page shows it.
-    name: of its files, without the ending.
+    name: the name of its files, without the ending.
     draw: function that writes it into files, or returns the figure if given
       None.
     title: the question that it answers.
@@ -108,11 +108,11 @@ class StudyPictures(NamedTuple):
     """A picture of panels, with the styles of the methods and their seeds.
 
     Args:
-      kind: as of `Picture`; its words are in the template of captions.
+      kind: see `Picture`; its words are in the template of captions.
       panels: condition -> method -> what is drawn.
       facts: further values that its caption states, beside panels and options.
-      name: as of `Picture`; the kind if "".
-      **options: of the plot.
+      name: see `Picture`; the kind if "".
+      **options: the plot's options.
     """
     if kind not in _PLAIN:
       options["styles"] = self.styles

@@ -92,7 +92,7 @@ def limits_of(study: StudyCells) -> list[str]:
 
 
 def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:
-  """What runs do not have the same -> length -> the methods that have it.
+  """A quantity that differs -> its value -> the methods with that value.
 
   Simulated times are compared, if all runs have them: in the same time methods
   take as many rounds as fit. They count as the same up to a tenth, for a last

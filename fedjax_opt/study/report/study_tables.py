@@ -49,7 +49,7 @@ class Entry(NamedTuple):
   Attributes:
     text: such as a mean, or a name.
     detail: text that follows in smaller type, such as the mean's interval.
-    verdict: of `verdicts`; '' if the text is no value of the metric.
+    verdict: its kind, see `Verdict`; '' if the text is no value of the metric.
   """
 
   text: str
