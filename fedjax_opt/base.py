@@ -197,7 +197,7 @@ def client_output(
     TypeError: naming what is of a wrong type.
     ValueError: if it fails, or naming what is of a wrong shape.
   """
-  output = errors.call(
+  output = errors.call_user(
     "one_client", functions.ONE_CLIENT_TAKES, one_client, worker, broadcast
   )
   if output is None:

@@ -120,7 +120,7 @@ def check_points(
 def _algorithm_of(make, hyperparameters, given):
   """The algorithm of one point; what `make` raises becomes one line."""
   names = ", ".join(hyperparameters) or "none"
-  with errors.calling(f"make: failed with {given} ({names})"):
+  with errors.in_one_line(f"make: failed with {given} ({names})"):
     return make(**hyperparameters)
 
 
@@ -137,7 +137,9 @@ def call_function(name: str, algorithm: Algorithm, *args: Any) -> Any:
     TypeError: if it takes other arguments, or returns no state or no model.
   """
   function = getattr(algorithm, name)
-  returned = errors.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
+  returned = errors.call_user(
+    f"Algorithm.{name}", FUNCTIONS[name], function, *args
+  )
   if returned is None and name in ("init", "params"):  # A tree without leaves.
     raise TypeError(
       f"Algorithm.{name}: returned None; must be a tree of arrays"

@@ -26,7 +26,7 @@ def rule_at(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   if isinstance(rule, optax.GradientTransformation):
     return rule
   rules.check_client_rule("client", rule)
-  optimizer = errors.call("client", "(round) -> optimizer", rule, round)
+  optimizer = errors.call_user("client", "(round) -> optimizer", rule, round)
   if not isinstance(optimizer, optax.GradientTransformation):
     raise TypeError(
       f"client: its function of the round returned {brief(optimizer)}; must "
@@ -46,7 +46,7 @@ def rate_at(rate: Any, round: jax.Array) -> Any:
   rules.check_rate("learning_rate", rate)
   if not callable(rate):
     return rate
-  number = errors.call("learning_rate", "(round) -> number", rate, round)
+  number = errors.call_user("learning_rate", "(round) -> number", rate, round)
   is_number = isinstance(number, int | float) or hasattr(number, "dtype")
   if not is_number or np.shape(number):
     raise TypeError(
@@ -80,7 +80,7 @@ def init(
 ) -> optax.OptState:
   """The first state of a rule."""
   weights = running_statistics.zeroed(params)
-  return errors.call(f"{name}: its init", "(params)", rule.init, weights)
+  return errors.call_user(f"{name}: its init", "(params)", rule.init, weights)
 
 
 def step(
@@ -99,7 +99,7 @@ def step(
     ValueError: if it fails, or an update is of another shape than its leaf.
     TypeError: if it fails with one.
   """
-  with errors.calling(f"{name}: its update failed"):
+  with errors.in_one_line(f"{name}: its update failed"):
     update = running_statistics.sparing_statistics(rule).update
     updates, state = update(grads, state, params, **extra)
     moved = optax.apply_updates(params, updates)

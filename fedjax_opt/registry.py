@@ -62,7 +62,7 @@ class Hyperparameter(NamedTuple):
     if isinstance(self.default, bool):
       return fields.SWITCH
     value_type = int if isinstance(self.default, int) else float
-    return fields.number(self.accepts, value_type=value_type)
+    return fields.plain_number(self.accepts, value_type=value_type)
 
   @property
   def is_tunable(self) -> bool:

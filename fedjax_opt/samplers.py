@@ -370,7 +370,7 @@ def _check_drawn(sampler, num_clients, cohort_size):
   draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
   key = jax.eval_shape(lambda: run_key(0))
   sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
-  with errors.calling("sampler: failed on (key, round)"):
+  with errors.in_one_line("sampler: failed on (key, round)"):
     drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
   is_pair = isinstance(drawn, tuple) and len(drawn) == 2
   clients, scale = drawn if is_pair else (None, None)

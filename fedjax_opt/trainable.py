@@ -84,7 +84,7 @@ def train_only(
   takes = "(loss_fn) -> Algorithm"
   if features_fn is not None:
     takes = "(loss_fn, features_fn) -> Algorithm"
-  outer = errors.call("make", takes, make, *fns)  # Computes no loss.
+  outer = errors.call_user("make", takes, make, *fns)  # Computes no loss.
   contract.check_algorithm("make(...)", outer)
   split = functools.partial(split_at, paths=paths)
 

@@ -147,10 +147,10 @@ def _found(file: str) -> pathlib.Path:
 
 
 def _lines(path: pathlib.Path) -> list[str]:
-  with errors.errors_of(f"flagfile={str(path)!r}"):
+  with errors.reworded_errors(f"flagfile={str(path)!r}"):
     folder_digests.check(path.parent, path.name)  # If it is that of a run.
   remedy = "must be a file with a flag on each line"
-  with errors.reading(f"flagfile={str(path)!r}", remedy, ValueError):
+  with errors.while_reading(f"flagfile={str(path)!r}", remedy, ValueError):
     text = memory.read_text(path, _MAX_BYTES)
   lines = [line.strip() for line in text.splitlines()]
   return [line for line in lines if line and not line.startswith(("#", "//"))]

@@ -22,7 +22,7 @@ from experiments.specification.spec import Spec
 from experiments.studies import records
 from experiments.studies.records import Record, RecordedParts
 from experiments.studies.store import Store
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import History
@@ -43,7 +43,7 @@ def check(cells: Sequence[ReferenceCell], loader: Loader) -> None:
     ImportError: naming the package to install.
   """
   for condition, planned, _ in cells:
-    with errors_of(f"method {planned.method}, {condition.name}"):
+    with reworded_errors(f"method {planned.method}, {condition.name}"):
       job.prepare(planned.spec, loader.load(planned.spec))
 
 

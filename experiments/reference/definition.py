@@ -34,8 +34,10 @@ def _is_folder(name: str, value: Any) -> None:
   name=fields.Field(_is_folder),
   title=fields.NAME,
   metric=fields.NAME,
-  target=fields.number("(-inf, inf)"),
-  scale=fields.mapping_of(fields.number("(0, inf)"), "numbers by their flags"),
+  target=fields.plain_number("(-inf, inf)"),
+  scale=fields.mapping_of(
+    fields.plain_number("(0, inf)"), "numbers by their flags"
+  ),
 )
 class Condition(NamedTuple):
   """A task and its flags, on which methods are compared.

@@ -17,7 +17,7 @@ from experiments.single_run.timetables import Timetables
 from experiments.specification.choice_flags import check_absent
 from experiments.specification.spec import COHORT_SIZE, Spec
 from experiments.tasks import Task, base
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import own_models
@@ -219,7 +219,7 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     if value and value > limit:
       raise ValueError(f"{flag}={value:.9g}: must be at most {words}")
   if spec.fault:
-    with errors_of(fraction="faulty_fraction"):
+    with reworded_errors(fraction="faulty_fraction"):
       faults.clients_of(building.fault_of(spec), num_clients)
   faulty = spec.aggregator.static.get("krum_faulty")
   if faulty is not None and places < least_cohort(faulty):
@@ -249,7 +249,7 @@ def _check_model(
   simulator: fo.Simulator,
 ) -> None:
   """Checks that algorithm and regularizer can use the task's model."""
-  with errors_of(params=f"norm={spec.task.static.get('norm')!r}"):
+  with reworded_errors(params=f"norm={spec.task.static.get('norm')!r}"):
     simulator.check(task.init)
   if spec.client.static.get("independent_dropout") and not _draws(task):
     raise ValueError(
@@ -259,7 +259,7 @@ def _check_model(
   penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
   if penalty is None:
     return
-  with errors_of(f"regularizer={spec.regularizer.name!r}"):
+  with reworded_errors(f"regularizer={spec.regularizer.name!r}"):
     jax.eval_shape(lambda: penalty(task.init(jax.random.key(0))))
 
 
@@ -332,7 +332,7 @@ def _output_dir(spec: Spec) -> pathlib.Path:
   words = (spec.task.name, spec.algorithm.name, spec.client.name)
   name = output_dir_of(spec.output_dir, *words)
   if fo.multi_process.is_first_process():  # The other processes write nothing.
-    return run_writer.check_output_dir(name, spec.resume)
+    return run_writer.checked_output_dir(name, spec.resume)
   return pathlib.Path(name)
 
 

@@ -23,7 +23,7 @@ from experiments.specification import clients_on_disk
 from experiments.specification.spec import FLAGS, Spec, all_flags
 from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.engine.own_models import ExampleParts
@@ -196,7 +196,7 @@ def _clients_of_task(spec, task):
       f"heldout_clients={number}: there are {total} clients with examples; "
       f"must be at most {total - 1}"
     )
-  with errors_of(f"heldout_clients={number}"):
+  with reworded_errors(f"heldout_clients={number}"):
     parts = {s: population.split_clients(number / total, s) for s in spec.seed}
   return tuple({s: pair[i] for s, pair in parts.items()} for i in (0, 1))
 

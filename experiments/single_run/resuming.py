@@ -13,7 +13,7 @@ from experiments.single_run.job import Job
 from experiments.specification.spec import Spec, identity_of_config
 from fedjax_opt import Run, load_run, multi_process
 from fedjax_opt.base import STREAMS
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, what_differs
@@ -72,7 +72,7 @@ def _identity_to_resume(config):
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
-  with errors_of(f"resume=True: {str(output_dir)!r}"):
+  with reworded_errors(f"resume=True: {str(output_dir)!r}"):
     folder_digests.check(output_dir, path.name)
   try:
     config = {"streams": 1} | json_files.read_json(path)

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.specification.choice_flags import ChosenEntry
 from experiments.specification.spec import Spec
 from fedjax_opt import Simulator, schedules
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.engine.client_work import Work
 from fedjax_opt.files.folders import user_path
@@ -47,7 +47,7 @@ class TimetableMaker:
     arguments = _arguments_of(spec.schedule)
     if spec.system is None:
       table = schedules.replay(**arguments)
-      with errors_of(schedule=f"events_file={arguments['path']!r}"):
+      with reworded_errors(schedule=f"events_file={arguments['path']!r}"):
         self.seconds_away[work.seed] = _seconds_of(table, num_clients)
       return table
     if "cohort_size" in spec.schedule.choice.arguments:
@@ -59,7 +59,7 @@ class TimetableMaker:
     steps = max(spec.rounds, 1)
     if spec.max_time is not None:
       arguments["seconds"] = spec.max_time
-    with errors_of(durations="availability"):
+    with reworded_errors(durations="availability"):
       return spec.schedule.choice.factory(durations, steps, **arguments)
 
 
@@ -103,7 +103,7 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
 
   def make(chosen, **more_arguments):
     flags = {p.name: flag for flag, p in chosen.parameters.items()}
-    with errors_of(**flags):
+    with reworded_errors(**flags):
       return chosen.choice.factory(
         num_clients=num_clients, **more_arguments, **_arguments_of(chosen)
       )

@@ -29,7 +29,7 @@ from experiments.specification.choice_flags import (
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
-from fedjax_opt.checks.fields import SEED_OF_RUN, number
+from fedjax_opt.checks.fields import SEED_OF_RUN, plain_number
 from fedjax_opt.engine import own_models
 from fedjax_opt.registry import AlgorithmChoice
 
@@ -289,7 +289,7 @@ def _rate_schedule(
   if name == "exponential":
     return {"client_decay": _given_or(flag_values, "client_decay", specs.DECAY)}
   text = _given_or(flag_values, "client_milestones", specs.MILESTONES)
-  fractions = parse_numbers(number("(0, 1)"), text, "client_milestones")
+  fractions = parse_numbers(plain_number("(0, 1)"), text, "client_milestones")
   return {"client_milestones": ",".join(f"{share!r}" for share in fractions)}
 
 

@@ -25,7 +25,7 @@ from fedjax_opt.checks.fields import (
   Field,
   choice,
   integer,
-  number,
+  plain_number,
 )
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
@@ -407,7 +407,7 @@ class Spec:
   ignore_columns: str | None = _TASK.flag()
   metrics: str | None = _TASK.flag()
   pretrained: str | None = _TASK.flag()
-  l2: float = _TASK.flag(0.0, field=number("[0, inf)"), is_condition=True)
+  l2: float = _TASK.flag(0.0, field=plain_number("[0, inf)"), is_condition=True)
   trainable: str | None = _TASK.flag(field=Field(read_leaf_paths))
 
   population_dir: str | None = _DATA.flag()
@@ -415,7 +415,7 @@ class Spec:
   partition: ChosenEntry | None = _DATA.flag()
   partition_seed: int | None = _DATA.flag(field=SEED_OF_RUN)
   client_test_fraction: float | None = _DATA.flag(
-    field=number("[0, 1)"), excludes=_IN_MEMORY | _ALONE
+    field=plain_number("[0, 1)"), excludes=_IN_MEMORY | _ALONE
   )
   personalize_steps: int | None = _DATA.flag(
     field=integer(1), needs="client_test_fraction"
@@ -434,7 +434,7 @@ class Spec:
     needs="client_schedule=step_decay"
   )
   client_decay: float | None = _CLIENT.flag(
-    field=number("(0, 1)"), needs="client_schedule=exponential"
+    field=plain_number("(0, 1)"), needs="client_schedule=exponential"
   )
 
   server: ChosenEntry | None = _SERVER.flag()
@@ -445,7 +445,7 @@ class Spec:
     needs="weighting=uniform", excludes=_CLIPPED
   )
   dp_delta: float | None = _PRIVACY.flag(
-    field=number("(0, 1)"), needs="privacy"
+    field=plain_number("(0, 1)"), needs="privacy"
   )
   dp_seed: int | None = _PRIVACY.flag(field=SEED_OF_RUN, needs="privacy")
 
@@ -454,19 +454,21 @@ class Spec:
   aggregator: ChosenEntry = _MESSAGES.flag("mean", needs="weighting=uniform")
   fault: ChosenEntry | None = _MESSAGES.flag(needs="faulty_fraction")
   faulty_fraction: float | None = _MESSAGES.flag(
-    field=number("[0, 1]"), needs="fault", counts_zero=True
+    field=plain_number("[0, 1]"), needs="fault", counts_zero=True
   )
 
   select_on: str = _SELECTION.flag(field=choice(*SPLITS))
   select_metric: str | None = _SELECTION.flag(field=choice(*SELECTED_BY))
   select_over: int | None = _SELECTION.flag(field=integer(1))
-  validation_fraction: float | None = _SELECTION.flag(field=number("[0, 1)"))
+  validation_fraction: float | None = _SELECTION.flag(
+    field=plain_number("[0, 1)")
+  )
   validation_seed: int | None = _SELECTION.flag(
     field=SEED_OF_RUN, needs="validation_fraction"
   )
 
   rounds: int = _ROUNDS.flag(100, field=integer())
-  target_accuracy: float | None = _ROUNDS.flag(field=number("(0, 1]"))
+  target_accuracy: float | None = _ROUNDS.flag(field=plain_number("(0, 1]"))
   patience: int | None = _ROUNDS.flag(field=integer(1))
   cohort_size: int | None = _ROUNDS.flag(is_condition=True)
   sampler: ChosenEntry = _ROUNDS.flag("uniform")
@@ -487,7 +489,7 @@ class Spec:
   availability: ChosenEntry | None = _TIME.flag(needs="system")
   schedule: ChosenEntry | None = _TIME.flag(excludes=_SCHEDULED)
   max_time: float | None = _TIME.flag(
-    field=number("(0, inf)"), needs="schedule", is_condition=True
+    field=plain_number("(0, inf)"), needs="schedule", is_condition=True
   )
 
   output_dir: str | None = _RESULTS.flag(is_identity=False, is_of_process=True)

@@ -15,7 +15,7 @@ from experiments.specification.spec import FLAGS, conditions
 from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
 from experiments.studies.request import Request
 from experiments.studies.store import Store
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
@@ -65,7 +65,7 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
       continue
     methods.add(cell.method)
     conditions.add(condition)
-    with errors_of(f"method {cell.method}"):
+    with reworded_errors(f"method {cell.method}"):
       prepared_job = job.prepare(cell.spec, store.loader.load(cell.spec))
     if request.metric:
       names = prepared_job.metric_names()

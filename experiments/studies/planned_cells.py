@@ -17,7 +17,7 @@ from experiments.specification.method import (
 from experiments.specification.resolve import personal_defaults, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
 from fedjax_opt.study.cells import Cell
@@ -110,7 +110,7 @@ def plan(request: Request) -> list[PlannedCell]:
   cells = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
-      with errors_of(f"method {label}"):
+      with reworded_errors(f"method {label}"):
         cells.append(_cell(request, label, method, fixed, condition))
   _check_used(request, cells)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in cells}

@@ -11,7 +11,7 @@ from experiments.command_line import flags, parser
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
 from fedjax_opt.checks import fields, memory
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results.metric_names import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
@@ -44,8 +44,8 @@ OF_A_RUN = (
   report_seeds=fields.integer(1, most=MAX_ITEMS),
   crossed=fields.integer(2, most=MAX_ITEMS),
   budget=fields.choice(*BUDGETS),
-  target=fields.number("(-inf, inf)", "a finite number"),
-  seeds_needed=fields.number(
+  target=fields.plain_number("(-inf, inf)", "a finite number"),
+  seeds_needed=fields.plain_number(
     "(0, inf)",
     "a difference above 0, in the metric's unit, such as 0.01 for a point of "
     "accuracy",
@@ -145,7 +145,7 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
   given = {name: value for name, value in pairs if name != "method"}
   if given.get("study"):
     in_file, methods_in_file = _read(given["study"])
-    with errors_of(f"study={given['study']!r}"):
+    with reworded_errors(f"study={given['study']!r}"):
       given = dict(read(in_file)) | given
     methods = methods or methods_in_file
   for name in OF_A_RUN:

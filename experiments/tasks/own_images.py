@@ -26,10 +26,10 @@ from experiments.tasks import base, images
 from experiments.tasks.base import SEED_OF_TEST, TEST_FRACTION, Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.clients import ClientData, owned_by
-from fedjax_opt.data.pools import OWNERSHIP, check_examples, check_labels
+from fedjax_opt.data.pools import OWNERSHIP, check_labels, checked_examples
 from fedjax_opt.datasets.image_folders import image_folder
 
 # Models that flatten their input, and so take vectors too.
@@ -60,7 +60,7 @@ class Pool(NamedTuple):
     """Holds a part out as the test part, if there is none."""
     if self.test is not None:
       return self
-    with errors_of(fraction="test_fraction"):
+    with reworded_errors(fraction="test_fraction"):
       training, test = base.split_examples(
         self.clients, self.train, fraction, SEED_OF_TEST, in_order=True
       )
@@ -228,7 +228,7 @@ def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
 
 def _examples(x: np.ndarray, y: np.ndarray) -> Examples:
   """x as the models take it, and labels whose range is not yet checked."""
-  x = check_examples({"x": x, "y": y})["x"]
+  x = checked_examples({"x": x, "y": y})["x"]
   check_labels({"y": y}, np.iinfo(np.int32).max)
   if x.dtype.kind == "c" or not 2 <= x.ndim <= 4:
     raise ValueError(

@@ -22,7 +22,7 @@ from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
@@ -101,7 +101,7 @@ def load(
   Raises:
     ValueError: if the table does not hold what it must.
   """
-  with base.reading(data_file) as path, errors_of(**_FLAG_OF_ARGUMENT):
+  with base.reading(data_file) as path, reworded_errors(**_FLAG_OF_ARGUMENT):
     table = tables.read_table(
       path,
       base.split_names(label_column),
@@ -117,7 +117,7 @@ def load(
       clients = ClientData.from_client_ids(pool, train_table.client_ids)
     training = {"train": pool, "clients": clients}
     if validation_fraction:
-      with errors_of(fraction="validation_fraction"):
+      with reworded_errors(fraction="validation_fraction"):
         training, validation = base.split_examples(
           clients, pool, validation_fraction, validation_seed
         )

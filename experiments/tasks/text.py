@@ -16,7 +16,7 @@ from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.datasets import files, texts, tokenization
 from fedjax_opt.files.folders import user_path
@@ -212,7 +212,7 @@ def _read(
   folder: str, num_classes: int, max_length: int
 ) -> tuple[EncoderConfig, Params, Any]:
   """A pretrained encoder: its shape, its weights and its tokenizer."""
-  with errors_of(f"pretrained={folder!r}"):
+  with reworded_errors(f"pretrained={folder!r}"):
     config, encoder_params = weights.load(folder, num_classes)
     tokenizer = tokenization.read(folder, config.vocab_size)
   if max_length > config.max_positions:

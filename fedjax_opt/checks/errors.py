@@ -57,8 +57,8 @@ def failed(what: str, error: Exception) -> Exception:
 
 
 @contextlib.contextmanager
-def calling(what: str) -> Iterator[None]:
-  """Raises what fails inside, in a caller's code, as one line; see `failed`."""
+def in_one_line(what: str) -> Iterator[None]:
+  """A context where errors of a caller's code become one line; see `failed`."""
   try:
     yield
   except Exception as error:
@@ -79,8 +79,8 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def errors_of(what: str = "", **named: str) -> Iterator[None]:
-  """Raises errors of values inside as one line that begins with `what`.
+def reworded_errors(what: str = "", **named: str) -> Iterator[None]:
+  """A context whose ValueErrors begin with `what`, in one line.
 
   Args:
     what: a flag with its value, or the path of a file.
@@ -96,10 +96,10 @@ def errors_of(what: str = "", **named: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(
+def while_reading(
   path: str | os.PathLike, remedy: str, *errors: type[Exception]
 ) -> Iterator[None]:
-  """Errors of reading a file, as one line that names it.
+  """A context in which a failure to read a file is one line that names it.
 
   Args:
     path: of the file.
@@ -148,7 +148,7 @@ def check_installed(module: str, what: str, extra: str) -> None:
     raise ImportError(f"{what}: pip install 'fedjax_opt[{extra}]'")
 
 
-def call(
+def call_user(
   name: str,
   takes: str,
   function: Callable[..., Any],
@@ -169,5 +169,5 @@ def call(
     ValueError: if it raises another error.
   """
   check_function(name, function, takes)
-  with calling(f"{name}: failed{where}"):
+  with in_one_line(f"{name}: failed{where}"):
     return function(*args)

@@ -28,14 +28,12 @@ from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks.values import (
   MAX_INT32,
   brief,
-  check_array,
   check_at_least,
   check_choice,
   check_function,
   check_in_interval,
   check_instance,
   check_iterable,
-  check_lengths,
   check_path,
   check_plain_array,
   check_real_array,
@@ -44,6 +42,8 @@ from fedjax_opt.checks.values import (
   check_text,
   check_tree,
   check_word,
+  checked_array,
+  checked_length,
   is_real,
 )
 
@@ -83,7 +83,7 @@ class Field:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Number(Field):
+class Scalar(Field):
   """A number, or a scalar array; the value of a traced one is not checked.
 
   Attributes:
@@ -101,7 +101,9 @@ class Number(Field):
       self.accepts(name, value, self.interval, wanted, self.words)
 
 
-def number(interval: str, words: str = "", value_type: type = float) -> Number:
+def plain_number(
+  interval: str, words: str = "", value_type: type = float
+) -> Scalar:
   """A plain number, not an array, because it shapes the program.
 
   Args:
@@ -117,7 +119,7 @@ def number(interval: str, words: str = "", value_type: type = float) -> Number:
       raise TypeError(f"{name}={brief(value)}: must be a number")
     check_in_interval(name, value, *how)
 
-  return Number(accepts, interval=interval, value_type=value_type, words=words)
+  return Scalar(accepts, interval=interval, value_type=value_type, words=words)
 
 
 def integer(
@@ -135,7 +137,7 @@ def integer(
 
   def accepts(name, value):
     if may_be_array and isinstance(value, jax.Array):
-      scalar = check_array(name, value, "[]", of_integers=True)
+      scalar = checked_array(name, value, "[]", of_integers=True)
       if isinstance(scalar, jax.core.Tracer):
         return
       value = scalar.item()
@@ -152,13 +154,13 @@ def choice(*accepted: str) -> Field:
 
 
 def array(axes: str, **options: Any) -> Field:
-  """An array of real numbers, or (lists of) numbers, see `check_array`.
+  """An array of real numbers, or (lists of) numbers, see `checked_array`.
 
   Args:
     axes: its shape, such as "[M, C]".
     **options: `of_integers` and `interval`.
   """
-  return Field(functools.partial(check_array, axes=axes, **options))
+  return Field(functools.partial(checked_array, axes=axes, **options))
 
 
 def function(takes: str) -> Field:
@@ -265,7 +267,7 @@ NAMES = Field(check_strings)
 NAME = Field(check_word)
 ARRAY = Field(check_real_array)
 PARAMS = Field(check_tree)
-POOL = Field(check_lengths)
+POOL = Field(checked_length)
 PATH = Field(check_path)
 LOSS = Field(functions.check_loss)
 CLIENT_RULE = Field(rules.check_client_rule)
@@ -297,7 +299,7 @@ KINDS: dict[Any, Field] = {
   Rate: rate(),
   bool: SWITCH,
   int: integer(),
-  float: Number(),
+  float: Scalar(),
   str: Field(check_text),
   str | os.PathLike: PATH,
   np.ndarray: ARRAY,
@@ -305,8 +307,8 @@ KINDS: dict[Any, Field] = {
   Mapping[str, np.ndarray]: POOL,
   Sequence[str]: NAMES,
   Sequence[int]: sequence_of(integer(), "a list of whole numbers"),
-  Sequence[float]: sequence_of(Number(), "a list of numbers"),
-  jax.typing.ArrayLike: Number(),
+  Sequence[float]: sequence_of(Scalar(), "a list of numbers"),
+  jax.typing.ArrayLike: Scalar(),
   optax.GradientTransformation: Field(rules.check_optimizer),
 }
 

@@ -82,7 +82,9 @@ def checked_features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 def _of_batch(name, takes, function, params, batch, *rng):
   """Calls a function of a batch; its errors then name the batch."""
   where = f" on a batch {form_of(dict(batch))}{_about_labels(batch)}"
-  return errors.call(name, takes, function, params, batch, *rng, where=where)
+  return errors.call_user(
+    name, takes, function, params, batch, *rng, where=where
+  )
 
 
 def _check_per_example(name, output, batch):
@@ -169,7 +171,7 @@ def checked_metrics(
   """
   if validation is not None:
     evaluate = functools.partial(evaluate, validation=validation)
-  measured = errors.call(
+  measured = errors.call_user(
     "evaluate", EVALUATE_TAKES, evaluate, params, data, test
   )
   measured = checked_scalars("evaluate", measured)
@@ -324,7 +326,7 @@ def _stays(leaf, after):
   return jnp.result_type(leaf, after) == types[0]
 
 
-def check_has_state(state: Any) -> Any:
+def checked_state(state: Any) -> Any:
   """The state that a client keeps, which an algorithm must have declared.
 
   Raises:

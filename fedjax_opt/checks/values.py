@@ -194,7 +194,7 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
   return [by_plain[key] for key in keys][:most]
 
 
-def check_array(
+def checked_array(
   name: str,
   value: Any,
   axes: str,
@@ -329,7 +329,7 @@ def check_plain_array(name: str, value: Any, any_order: bool = False) -> None:
     raise TypeError(f"{name}: {hint}")
 
 
-def check_lengths(name: str, value: Any) -> int:
+def checked_length(name: str, value: Any) -> int:
   """The number N of examples in a dict of arrays [N, ...].
 
   Raises:

@@ -12,10 +12,10 @@ import numpy as np
 from fedjax_opt.checks.fields import ANYTHING, Seed, checked, integer
 from fedjax_opt.checks.values import (
   brief,
-  check_array,
   check_count,
   check_iterable,
-  check_lengths,
+  checked_array,
+  checked_length,
 )
 from fedjax_opt.data import client_split, lists, npz_files, partition, pools
 from fedjax_opt.data.pools import Array
@@ -55,7 +55,7 @@ class ClientData:
     """Raises ValueError or TypeError, naming the invalid attribute."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
       return
-    pools.check_pool("examples", self.examples)
+    pools.checked_pool_size("examples", self.examples)
     _check_lists(self.indices, self.sizes, self.num_examples)
 
   @property
@@ -216,7 +216,7 @@ class ClientData:
         row is out of range, or no client has an example.
       TypeError: if the examples are no dictionary, or the rows no list.
     """
-    examples = pools.check_examples(examples)
+    examples = pools.checked_examples(examples)
     if num_classes is not None:
       pools.check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
@@ -252,7 +252,7 @@ class ClientData:
       ValueError: as `from_partition`, or if there is not one id per example.
     """
     rows = partition.natural(client_ids)
-    num_examples = check_lengths("examples", examples)
+    num_examples = checked_length("examples", examples)
     check_count("client_ids", client_ids, num_examples, "examples")
     return cls.from_partition(examples, rows, num_classes)
 
@@ -332,11 +332,11 @@ def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
   """Checks the lists of the clients' examples, and their lengths."""
   rows = {"of_integers": True, "interval": f"[0, {num_examples - 1}]"}
   if isinstance(indices, lists.Lists):
-    check_array("indices", indices.rows, "[T]", **rows)
+    checked_array("indices", indices.rows, "[T]", **rows)
   else:
-    indices = check_array("indices", indices, "[M, n_max]", **rows)
+    indices = checked_array("indices", indices, "[M, n_max]", **rows)
   number, width = indices.shape
-  check_array(
+  checked_array(
     "sizes", sizes, f"[{number}]", of_integers=True, interval=f"[0, {width}]"
   )
   if not np.any(sizes):
@@ -370,7 +370,7 @@ def _checked_rows(
     # Most are what the schemes give, of up to millions of clients.
     is_plain = type(own_rows) is np.ndarray and own_rows.dtype == np.int64
     if not is_plain or own_rows.ndim != 1:
-      row_lists[client] = check_array(
+      row_lists[client] = checked_array(
         f"rows[{client}]", own_rows, "[n]", of_integers=True
       )
   sizes = np.array([len(own_rows) for own_rows in row_lists], np.int32)
@@ -378,7 +378,7 @@ def _checked_rows(
     raise ValueError(f"rows: none of {len(row_lists)} clients has an example")
   owned = np.concatenate([own_rows for own_rows in row_lists if own_rows.size])
   interval = f"[0, {num_examples - 1}]"
-  check_array("rows", owned, "[n]", of_integers=True, interval=interval)
+  checked_array("rows", owned, "[n]", of_integers=True, interval=interval)
   return owned.astype(np.int64), sizes
 
 
@@ -406,7 +406,7 @@ def owned_by(
   indices, interval = ownership["indices"], "[0, inf)"
   if indices.ndim == 2:
     interval = f"[0, {indices.shape[1]}]"
-  sizes = check_array(
+  sizes = checked_array(
     "sizes", ownership["sizes"], "[M]", of_integers=True, interval=interval
   ).astype(np.int64)
   if indices.ndim == 2 and len(indices) == len(sizes):

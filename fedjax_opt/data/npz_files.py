@@ -15,7 +15,8 @@ from fedjax_opt.files import json_files
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike) -> Iterator[np.lib.npyio.NpzFile]:
   wanted = "a NumPy .npz file of plain arrays is needed"
-  with errors.reading(path, wanted, Exception):  # They fail in many ways.
+  # Damaged files fail in many ways.
+  with errors.while_reading(path, wanted, Exception):
     memory.check_is_file(path)
     with zipfile.ZipFile(path) as archive:
       # Whatever the arrays declare, not more than this is read.

@@ -13,8 +13,8 @@ from fedjax_opt.checks.fields import POOL, SeedOfRun, checked
 from fedjax_opt.checks.values import (
   brief,
   check_at_least,
-  check_lengths,
   check_plain_array,
+  checked_length,
 )
 
 Array = np.ndarray | jax.Array
@@ -34,14 +34,14 @@ def same_pool(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
   return set(one) == set(other) and all(map(is_same, one))
 
 
-def check_pool(name: str, examples: Mapping[str, Array]) -> int:
+def checked_pool_size(name: str, examples: Mapping[str, Array]) -> int:
   """The number N of examples, arrays of numbers that JAX can hold.
 
   Raises:
     TypeError: naming the array that is none, or is not of numbers.
     ValueError: if lengths differ, or naming the row with a number too large.
   """
-  num_examples = check_lengths(name, examples)
+  num_examples = checked_length(name, examples)
   for key, values in examples.items():
     if not hasattr(values, "dtype"):
       raise TypeError(
@@ -53,7 +53,7 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
   return num_examples
 
 
-def check_examples(
+def checked_examples(
   examples: Mapping[str, np.ndarray], may_be_empty: bool = False
 ) -> Examples:
   """Checks examples, and converts integer labels 'y' to int32.
@@ -69,7 +69,7 @@ def check_examples(
     ValueError: if leading axes differ, or an entry is not a finite number.
     TypeError: if they are no dictionary of arrays.
   """
-  if not check_lengths("examples", examples) and not may_be_empty:
+  if not checked_length("examples", examples) and not may_be_empty:
     raise ValueError("examples must hold at least one example, got N = 0")
   examples = {name: np.asarray(values) for name, values in examples.items()}
   for name, values in examples.items():

@@ -14,10 +14,10 @@ import numpy as np
 
 from fedjax_opt.checks import memory
 from fedjax_opt.checks.fields import checked
-from fedjax_opt.checks.values import check_array, check_at_least
+from fedjax_opt.checks.values import check_at_least, checked_array
 from fedjax_opt.data import lists, population_files
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.data.pools import check_examples, check_fits
+from fedjax_opt.data.pools import check_fits, checked_examples
 from fedjax_opt.data.population_files import MAX_INT32, Fields
 from fedjax_opt.files import folders, json_files
 from fedjax_opt.files.folders import user_path
@@ -183,7 +183,7 @@ class Population:
         does not fit into the type that JAX will use.
       OSError: if a file cannot be read, or what was read is damaged.
     """
-    clients = check_array(
+    clients = checked_array(
       "clients", clients, "[C]", of_integers=True, interval="[0, inf)"
     )
     # Numbers that are no client begin and end at N.
@@ -231,7 +231,7 @@ class Population:
     if clients is None:
       clients = np.arange(self.num_clients)
     interval = f"[0, {self.num_clients - 1}]"
-    clients = check_array(
+    clients = checked_array(
       "clients", clients, "[C]", of_integers=True, interval=interval
     ).astype(np.int64)
     sizes = self.sizes[clients]
@@ -280,7 +280,7 @@ class Population:
     cls, folder: str | os.PathLike, data: ClientData
   ) -> "Population":
     """Writes clients that are in memory, many at once; see `write`."""
-    examples = check_examples(data.examples)
+    examples = checked_examples(data.examples)
     rows, sizes = data.owned_rows(), np.asarray(data.sizes)
     stops = np.cumsum(sizes, dtype=np.int64)
     pool_bytes = sum(values.nbytes for values in examples.values())

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.values import brief, check_array
+from fedjax_opt.checks.values import brief, checked_array
 from fedjax_opt.data import npz_files
-from fedjax_opt.data.pools import check_examples
+from fedjax_opt.data.pools import checked_examples
 from fedjax_opt.files.digests import digest, digest_of_file
 
 INDEX = "population.npz"
@@ -84,7 +84,7 @@ def each_checked(
   first: Fields = {}
   for number, client in enumerate(clients):
     try:
-      examples = check_examples(client, may_be_empty=True)
+      examples = checked_examples(client, may_be_empty=True)
       size = len(next(iter(examples.values())))
       if size > MAX_INT32:
         raise ValueError(f"has {size} examples; must be at most {MAX_INT32}")
@@ -240,11 +240,11 @@ def read(
   examples = {n.removeprefix(_FIELD): array for n, array in arrays.items()}
   try:
     _check_fields(_fields_of(examples))
-    sizes = check_array(
+    sizes = checked_array(
       "sizes", sizes, "[M]", of_integers=True, interval=f"[0, {MAX_INT32}]"
     )
     axes = f"[{len(sizes)}, {len(examples)}]"
-    digests = check_array("digests", digests, axes, of_integers=True)
+    digests = checked_array("digests", digests, axes, of_integers=True)
     if not examples or not sizes.any():
       raise ValueError("has no examples")
   except (ValueError, TypeError) as error:

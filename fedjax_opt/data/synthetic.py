@@ -27,7 +27,7 @@ from fedjax_opt.checks.fields import (
   checked,
   choice,
   integer,
-  number,
+  plain_number,
 )
 from fedjax_opt.data.clients import ClientData
 
@@ -316,10 +316,10 @@ class Heterogeneous(NamedTuple):
 
 @checked(
   num_clients=integer(2),
-  condition=number("[1, inf)"),
-  gradient_spread=number("[0, inf)"),
-  noise=number("[0, inf)"),
-  curvature_noise=number("[0, inf)"),
+  condition=plain_number("[1, inf)"),
+  gradient_spread=plain_number("[0, inf)"),
+  noise=plain_number("[0, inf)"),
+  curvature_noise=plain_number("[0, inf)"),
 )
 def heterogeneous(
   zeta: NonNegativeFloat = 0.1,

@@ -155,7 +155,7 @@ def _connect(
   path: pathlib.Path, stack: contextlib.ExitStack
 ) -> sqlite3.Connection:
   """Opens an SQLite file to read; it is closed with what else was opened."""
-  with errors.reading(path, "an SQLite file is needed", sqlite3.Error):
+  with errors.while_reading(path, "an SQLite file is needed", sqlite3.Error):
     uri = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     stack.callback(connection.close)
@@ -176,7 +176,7 @@ def _names(
   connection: sqlite3.Connection, path: pathlib.Path, query: str, *values: str
 ) -> list[Any]:
   """The first column of what a query finds, of so many writers at most."""
-  with errors.reading(path, _AGAIN, sqlite3.Error, MemoryError):
+  with errors.while_reading(path, _AGAIN, sqlite3.Error, MemoryError):
     rows = connection.execute(query, values).fetchmany(_MOST_WRITERS + 1)
   if len(rows) > _MOST_WRITERS:
     raise ValueError(

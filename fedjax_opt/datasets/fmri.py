@@ -81,7 +81,8 @@ def load(
   if missing := _missing(folder):
     _download(folder, missing[0], nilearn)
   mask = folder / "mask.nii.gz"
-  with errors.reading(mask, _AGAIN, Exception):  # They fail in many ways.
+  # Damaged files fail in many ways.
+  with errors.while_reading(mask, _AGAIN, Exception):
     masker = nilearn.maskers.NiftiMasker(
       mask_img=str(mask), standardize=None, dtype="float32"
     ).fit()
@@ -135,7 +136,7 @@ def _sessions(
   """A subject's sessions that have a scan of either class."""
   labels, sessions = _read_labels(subject / "labels.txt")
   bold = subject / "bold.nii.gz"
-  with errors.reading(bold, _AGAIN, Exception):
+  with errors.while_reading(bold, _AGAIN, Exception):
     scans = masker.transform(str(bold))  # [scans, voxels]
   if len(scans) != len(labels):
     raise ValueError(
@@ -161,7 +162,7 @@ def _sessions(
 
 def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   """The label of each scan, and its session."""
-  with errors.reading(path, _AGAIN, UnicodeError):
+  with errors.while_reading(path, _AGAIN, UnicodeError):
     text = path.read_text()
   try:
     header, *lines = text.splitlines()

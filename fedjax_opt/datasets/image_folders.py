@@ -122,7 +122,7 @@ def image_folder(
 
 def _saved(root: pathlib.Path) -> _Parts:
   """A data set of Hugging Face, or its parts `train` and perhaps `test`."""
-  with errors.reading(root, "save it again", Exception):
+  with errors.while_reading(root, "save it again", Exception):
     datasets, data_set = saved_data_set(root)
   by_name = data_set if isinstance(data_set, Mapping) else {"train": data_set}
   where = f"data_dir={str(root)!r}"
@@ -240,11 +240,11 @@ def _pixels(
   """
   pillow = errors.imported("PIL.ImageOps", "reading images", _EXTRA)
   if isinstance(entry.source, pathlib.Path):
-    with errors.reading(entry.name, "an image is needed", ValueError):
+    with errors.while_reading(entry.name, "an image is needed", ValueError):
       memory.check_is_file(entry.source)
   # Of any trouble, as of an image that declares more pixels than is sound.
   with (
-    errors.reading(entry.name, "an image is needed", Exception),
+    errors.while_reading(entry.name, "an image is needed", Exception),
     warnings.catch_warnings(action="error"),
     pillow.Image.open(entry.source, formats=_FORMATS) as image,
   ):

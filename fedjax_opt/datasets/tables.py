@@ -160,7 +160,7 @@ def read_table(
     ImportError: naming the package to install.
   """
   frame = read_frame(path)
-  with errors.errors_of(os.fspath(path)):
+  with errors.reworded_errors(os.fspath(path)):
     table = from_frame(
       frame, label, client=client, time=time, ignore=ignore, kind=kind
     )
@@ -185,7 +185,7 @@ def read_frame(path: str | os.PathLike) -> Any:
   """
   pandas = errors.imported("pandas", "reading tables", "fedjax_opt[run]")
   path = user_path(path)
-  with errors.reading(path, "a table is needed", ImportError, Exception):
+  with errors.while_reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():
       datasets, data = saved_data_set(path)
       if isinstance(data, Mapping):

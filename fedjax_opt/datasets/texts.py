@@ -58,7 +58,7 @@ def _dbpedia(split, data_dir):
     hint = "must have the columns class, title and content"
     try:
       with (
-        errors.reading(path, hint, ValueError, csv.Error),
+        errors.while_reading(path, hint, ValueError, csv.Error),
         open(path, encoding="utf-8-sig", newline="") as file,
       ):
         return [(c.strip(), int(label) - 1) for label, _, c in csv.reader(file)]

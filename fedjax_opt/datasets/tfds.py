@@ -162,7 +162,10 @@ def read(
   """
   tfds, records = _import("tensorflow_datasets"), []
   # Damaged files fail in many ways.
-  with errors.reading(folder, _AGAIN, Exception), contextlib.ExitStack() as end:
+  with (
+    errors.while_reading(folder, _AGAIN, Exception),
+    contextlib.ExitStack() as end,
+  ):
     # Without TFDS's log lines below errors.
     end.callback(logging.set_verbosity, logging.get_verbosity())
     logging.set_verbosity(logging.ERROR)

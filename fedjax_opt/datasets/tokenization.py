@@ -76,7 +76,7 @@ def _settings(folder):
   file = folder / _SETTINGS
   content, settings = {}, {}
   if file.exists():
-    with errors.reading(file, "must be a JSON object", ValueError):
+    with errors.while_reading(file, "must be a JSON object", ValueError):
       content = json_files.read_json(file)
   for name, (key, default) in _NORMALIZATION.items():
     value = content.get(key)

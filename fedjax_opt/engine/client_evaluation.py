@@ -118,7 +118,7 @@ def evaluate_clients(
   params, server, rows, round = _states_of(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows, train)
-  params = inputs.check_params(params, False, "model")
+  params = inputs.checked_params(params, False, "model")
   config = None
   if local_steps is not None or has_own:
     data = held_out if train is None else train

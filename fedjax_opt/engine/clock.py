@@ -61,7 +61,7 @@ def timetables_of(
   tables = []
   for work in works():
     name = "(work) -> Timetable"
-    tables.append(errors.call("schedule", name, schedule, work))
+    tables.append(errors.call_user("schedule", name, schedule, work))
     _check_is_timetable("schedule: returned", tables[-1])
   return tables
 

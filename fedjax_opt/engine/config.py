@@ -113,19 +113,19 @@ class RunOptions(TypedDict, total=False):
   sampler: Annotated[str | Sampler | Callable[..., Any], "uniform"]
   batch_size: Annotated[int, 32, _COUNT]
   local_epochs: Annotated[
-    float | None, None, fields.number("(0, inf)", "above 0")
+    float | None, None, fields.plain_number("(0, inf)", "above 0")
   ]
   local_steps: Annotated[int | None, None, _COUNT]
   replacement: Annotated[bool, False, fields.SWITCH]
   drop_remainder: Annotated[bool, False, fields.SWITCH]
   weighting: Annotated[str, "examples", fields.choice("examples", "uniform")]
-  client_dropout: Annotated[float, 0.0, fields.number("[0, 1)")]
+  client_dropout: Annotated[float, 0.0, fields.plain_number("[0, 1)")]
   schedule: Annotated[
     Timetable | Mapping[int, Timetable] | Callable[[Any], Timetable] | None,
     None,
   ]
   max_update_norm: Annotated[
-    float | None, None, fields.Number(interval="(0, inf)")
+    float | None, None, fields.Scalar(interval="(0, inf)")
   ]
   max_update_action: Annotated[str, "reject", fields.choice("reject", "clip")]
   evaluate: Annotated[EvaluateFn | None, None, _EVALUATE]

@@ -24,7 +24,7 @@ from fedjax_opt.checks.values import (
 )
 from fedjax_opt.data import clients, lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.data.pools import check_finite, check_pool, same_pool
+from fedjax_opt.data.pools import check_finite, checked_pool_size, same_pool
 from fedjax_opt.data.population import Population
 
 # The most points of a grid: the arguments of each are checked, and each has a
@@ -33,7 +33,7 @@ _MOST_POINTS = 100_000
 SEED = fields.SEED_OF_RUN
 _SEEDS = fields.sequence_of(SEED, "a list of seeds, such as [0, 1]", least=1)
 _VALUES = fields.sequence_of(
-  fields.Number(interval="[-inf, inf]"),
+  fields.Scalar(interval="[-inf, inf]"),
   "a list of numbers, such as [0.01, 0.1]",
   least=1,
 )
@@ -47,7 +47,7 @@ def _are_seeds(name, values):
 SEEDS = fields.Field(_are_seeds)
 
 
-def check_seeds(
+def checked_seeds(
   grid: Mapping[str, Any] | None, seeds: Any
 ) -> tuple[int, ...] | None:
   """The seeds of a grid; None for a single run.
@@ -74,7 +74,7 @@ def _check_differ(name, values):
     raise ValueError(f"{name}: {value} is repeated; give it once")
 
 
-def check_grid(
+def checked_grid(
   algorithm: Any, grid: Mapping[str, Any] | None
 ) -> tuple[Callable[..., Algorithm], dict[str, list[Any]]]:
   """`(**hyperparameters) -> Algorithm`, and {name: values}; {} for one run.
@@ -162,7 +162,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
       "Population"
     )
   takes = "(seed) -> ClientData"
-  parts = [errors.call("data", takes, data, seed) for seed in seeds]
+  parts = [errors.call_user("data", takes, data, seed) for seed in seeds]
   for seed, part in zip(seeds, parts, strict=True):
     check_instance(f"data({seed})", part, (ClientData, Population))
   first = parts[0]
@@ -188,7 +188,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   )
 
 
-def check_held_out(
+def checked_held_out(
   examples: Any,
   evaluate: Any,
   name: str = "test",
@@ -218,7 +218,7 @@ def check_held_out(
       "data.split(0.2), or a dict of arrays [N, ...], such as "
       f"{{'x': x_{name}, 'y': y_{name}}}"
     )
-  if not check_pool(name, examples):
+  if not checked_pool_size(name, examples):
     raise ValueError(
       f"{name}: has no examples; must have at least one, or be None"
     )
@@ -248,7 +248,7 @@ def _check_not_trained(name, held_out, data):
     )
 
 
-def check_params(
+def checked_params(
   params: Any, may_be_function: bool, argument: str = "params"
 ) -> Any:
   """The initial model, its leaves arrays of floating-point numbers.
@@ -291,7 +291,7 @@ def _model_of(params, key):
   """The model that a function makes from a random key, checked while traced."""
   takes = "(key) -> params, or a pytree of arrays"
   where = " with a random key"
-  model = errors.call("params", takes, params, key, where=where)
+  model = errors.call_user("params", takes, params, key, where=where)
   check_tree("params(key)", model)
   return model
 

@@ -14,7 +14,7 @@ from jax import lax
 
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Params, run_key
-from fedjax_opt.checks.errors import errors_of
+from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_evaluation, inputs
 from fedjax_opt.evaluation import PerExampleFn
@@ -57,7 +57,7 @@ class ExampleParts(NamedTuple):
     for name, fraction in fractions:
       parts.append(None)
       if fraction:
-        with errors_of(fraction=name):
+        with reworded_errors(fraction=name):
           data, parts[-1] = data.split(fraction, seed)
     return cls(data, *parts)
 
@@ -74,7 +74,7 @@ def hold_out(data: ClientData, seed: int) -> ExampleParts:
       "own_models: clients' own examples are held out in memory; data must be "
       "a ClientData, or a function that returns one"
     )
-  with errors_of("own_models"):
+  with reworded_errors("own_models"):
     shares = (TEST_FRACTION, VALIDATION_FRACTION)
     return ExampleParts.of(
       data, seed, *(("fraction", share) for share in shares)

@@ -120,14 +120,14 @@ class Simulator:
       for name, value in options.items()
     }
     self._is_grid = grid is not None
-    self._seeds = inputs.check_seeds(grid, seeds)
-    self._make, self._grid = inputs.check_grid(algorithm, grid)
+    self._seeds = inputs.checked_seeds(grid, seeds)
+    self._make, self._grid = inputs.checked_grid(algorithm, grid)
     self._make = with_options(self._make, options, self._first_point())
     self._data = inputs.data_of_seeds(data, self._seeds)
     evaluate = options.get("evaluate")
     held_out = {"test": test, "validation": validation}
     self._test, self._validation = (
-      inputs.check_held_out(examples, evaluate, name, self._data)
+      inputs.checked_held_out(examples, evaluate, name, self._data)
       for name, examples in held_out.items()
     )
     self._options = options
@@ -429,7 +429,7 @@ class Simulator:
     """The options of a run, some of them changed, and its initial state."""
     for seed in seeds:
       inputs.SEED.check("seed", seed)
-    params = inputs.check_params(params, may_be_function=self._is_grid)
+    params = inputs.checked_params(params, may_be_function=self._is_grid)
     model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
     self._set_clock(model, tuple(seeds))
     config = self._config(model, **changes)

@@ -129,7 +129,7 @@ class Worker:
     Raises:
       ValueError: if the algorithm has no `init_client`.
     """
-    return functions.check_has_state(self._state)
+    return functions.checked_state(self._state)
 
   @property
   def staleness(self) -> ArrayLike:

@@ -41,7 +41,7 @@ def read(
   path = pathlib.Path(path)
   how |= {"compression": "gzip" if path.suffix.lower() == ".gz" else None}
   number = lambda cells: pandas.to_numeric(cells, errors="coerce")
-  with errors.reading(path, "give a CSV file", Exception):
+  with errors.while_reading(path, "give a CSV file", Exception):
     check_table_fits(path)
     frame = read_rows(path, **how)
     numbers = {name: number(frame[name]) for name in columns if name in frame}

@@ -23,7 +23,7 @@ from jax import lax
 from fedjax_opt.arrays import running_statistics
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks import fields, memory
-from fedjax_opt.checks.values import check_array, check_at_least, check_choice
+from fedjax_opt.checks.values import check_at_least, check_choice, checked_array
 from fedjax_opt.models.convolution import Padding, conv
 
 # Half width of the uniform distribution around 0 from which a parameter is
@@ -131,12 +131,12 @@ def _is_padding(name, value):
   if isinstance(value, str):
     check_choice(name, value, ("VALID", "SAME"))
   else:
-    check_array(name, value, "[2, 2]", of_integers=True, interval="[0, 1e6]")
+    checked_array(name, value, "[2, 2]", of_integers=True, interval="[0, 1e6]")
 
 
 _ATTRIBUTES = {
   int: _SIZE,
-  float: fields.number("[0, 1)"),
+  float: fields.plain_number("[0, 1)"),
   Sequence[int]: _SIZES,
   tuple[int, ...]: _SIZES,
   Sequence[Sequence[int]]: fields.sequence_of(_SIZES, "a list of lists"),

@@ -49,7 +49,7 @@ class Llama(layers.Network):
   num_blocks: layers.Depth = 4
   num_heads: int = 4
   num_kv_heads: int = 4
-  rope_theta: Annotated[float, fields.number("(0, inf)")] = 10_000.0
+  rope_theta: Annotated[float, fields.plain_number("(0, inf)")] = 10_000.0
   norm_eps: float = 1e-5
   is_tied: bool = False
   remat: bool = False

@@ -303,7 +303,7 @@ def _read_json(folder, *entries):
   if not path.is_dir():
     raise ValueError(f"{str(folder)!r} must be an existing folder")
   file = path / CONFIG
-  with errors.reading(file, "must be a JSON object", ValueError):
+  with errors.while_reading(file, "must be a JSON object", ValueError):
     config = json_files.read_json(file)
   _check_entries(file, config, *entries)
   return file, config
@@ -341,7 +341,7 @@ def _read_weights(file, prefix):
       "read)"
     )
   # Also of types that NumPy lacks.
-  with errors.reading(file, "must be a safetensors file", Exception):
+  with errors.while_reading(file, "must be a safetensors file", Exception):
     memory.check_memory("it takes", file.stat().st_size)
     arrays = safetensors.numpy.load_file(file)
   leaves = {}

@@ -89,7 +89,7 @@ class Checkpoints:
     self.every = None if every is None else int(every)
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None
-    with errors.calling("identity"):
+    with errors.in_one_line("identity"):
       self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     _check_names(self._folder)

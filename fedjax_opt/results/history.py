@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import LOSSES
-from fedjax_opt.checks.values import check_array, check_choice
+from fedjax_opt.checks.values import check_choice, checked_array
 from fedjax_opt.results.metric_names import COSTS, direction
 
 
@@ -45,7 +45,7 @@ class History:
     points = "points"  # All metrics have equally many points.
     for name, values in self.metrics.items():
       axes = f"[{points}, {len(self.rounds)}]"
-      points = len(check_array(f"metrics[{name!r}]", values, axes))
+      points = len(checked_array(f"metrics[{name!r}]", values, axes))
 
   def __repr__(self) -> str:
     """The size of the history and the names of its metrics, in one line."""
@@ -89,7 +89,7 @@ class History:
     }
     size = self.num_points or next(iter(columns.values())).size
     for name, column in columns.items():
-      check_array(f"values[{name!r}]", column, f"[{size}]")
+      checked_array(f"values[{name!r}]", column, f"[{size}]")
     metrics = self.metrics or {name: np.empty((size, 0)) for name in columns}
     count, longer = len(self.rounds), {}
     for name, values in metrics.items():

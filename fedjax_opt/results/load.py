@@ -202,7 +202,7 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
   if not (folder / name).exists():
     return None
   file, remedy = f"folder={str(folder)!r}: {name}", "give that of a whole run"
-  with errors.reading(file, remedy, ValueError, TypeError):
+  with errors.while_reading(file, remedy, ValueError, TypeError):
     memory.check_is_file(folder / name)
     return read(folder / name)
 

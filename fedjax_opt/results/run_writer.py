@@ -50,7 +50,7 @@ _LAST_FILES = (
 )  # fmt: skip
 
 
-def check_output_dir(
+def checked_output_dir(
   output_dir: str | os.PathLike, resume: bool = False
 ) -> pathlib.Path:
   """Checks that a run may write to a folder, without writing anything.
@@ -113,9 +113,9 @@ class RunWriter:
       flags: text of the flagfile that repeats the run; '' for none.
 
     Raises:
-      ValueError: if `check_output_dir` refuses, or the folder cannot be made.
+      ValueError: if `checked_output_dir` refuses, or the folder cannot be made.
     """
-    self.folder = check_output_dir(output_dir, resume)
+    self.folder = checked_output_dir(output_dir, resume)
     self._points = [dict(point) for point in points]
     self._config = to_json(
       dict(config)

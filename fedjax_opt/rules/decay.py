@@ -12,7 +12,7 @@ from fedjax_opt.checks.fields import Count, NonNegative, NonNegativeFloat
 
 @fields.checked(
   milestones=fields.sequence_of(
-    fields.Number(interval="[0, inf)"),
+    fields.Scalar(interval="[0, inf)"),
     "a list or tuple of fractions of the rounds",
   )
 )

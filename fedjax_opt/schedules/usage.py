@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.checks.fields import Count, checked
-from fedjax_opt.checks.values import check_array
+from fedjax_opt.checks.values import checked_array
 from fedjax_opt.schedules.timetable import Timetable, check_clients
 
 
@@ -90,7 +90,7 @@ def speed_groups(seconds: np.ndarray, number: Count = 4) -> np.ndarray:
   Returns:
     [M] int32, from 0.
   """
-  seconds = check_array("seconds", seconds, "[M]", interval="(0, inf)")
+  seconds = checked_array("seconds", seconds, "[M]", interval="(0, inf)")
   order = np.argsort(seconds, kind="stable")
   groups = np.empty(len(order), np.int32)
   number = min(number, len(order))

@@ -100,7 +100,7 @@ def checked_methods(methods: Mapping[str, Any]) -> dict[str, Method]:
       make, grid, options = Method(*method)
       inputs.check_is_grid("grid", grid)
       check_option_names(options)
-      by_label[label] = Method(*inputs.check_grid(make, grid), options)
+      by_label[label] = Method(*inputs.checked_grid(make, grid), options)
     except (TypeError, ValueError) as error:
       raise type(error)(f"methods[{label!r}]: {error}") from None
   return by_label

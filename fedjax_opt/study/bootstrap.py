@@ -19,7 +19,7 @@ import numpy as np
 
 from fedjax_opt.checks import memory
 from fedjax_opt.checks.fields import checked, choice, integer
-from fedjax_opt.checks.values import as_array, check_array
+from fedjax_opt.checks.values import as_array, checked_array
 
 NUM_RESAMPLES = 10_000
 DIRECTION = choice("max", "min")
@@ -214,8 +214,8 @@ def student_quantile(confidence: float, freedom: float) -> float:
 
 
 def number_array(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
-  """The values as a float64 array that is not empty; see `check_array`."""
-  array = check_array(name, values, axes)
+  """The values as a float64 array that is not empty; see `checked_array`."""
+  array = checked_array(name, values, axes)
   if not array.size:
     raise ValueError(f"{name}: is empty; must hold at least one number")
   return array.astype(np.float64)

@@ -37,8 +37,8 @@ Clients = ClientData | Population
   criterion=fields.instance_of(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
-  target=fields.Number(words="finite; None for no target"),
-  min_effect=fields.Number(words="finite; None for the default"),
+  target=fields.Scalar(words="finite; None for no target"),
+  min_effect=fields.Scalar(words="finite; None for the default"),
   budget=fields.choice(*tuning.BUDGETS),
   crossed=fields.integer(2),
   own_models=fields.function("(params, batch) -> {name: [B]}, or None"),
@@ -165,7 +165,7 @@ def compare(
   criterion = arguments.criterion_of(
     criterion, metric, has_validation, options, is_tuned
   )
-  params = inputs.check_params(params, may_be_function=True)
+  params = inputs.checked_params(params, may_be_function=True)
   crossed_seeds = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
   runs = StudyRuns(
     params=params,

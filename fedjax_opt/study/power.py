@@ -8,7 +8,7 @@ import bisect
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked, integer, number
+from fedjax_opt.checks.fields import checked, integer, plain_number
 
 LEVEL = 0.05  # The level at which two methods are told apart.
 _POWER = 0.8  # The share of studies in which a true difference is to be found.
@@ -17,7 +17,7 @@ MAX_SEEDS = 1_000_000  # The most that `seeds_needed` tries.
 
 @checked(
   num_seeds=integer(2),
-  sd=number("[0, inf)"),
+  sd=plain_number("[0, inf)"),
   num_pairs=integer(1),
 )
 def smallest_difference(
@@ -51,8 +51,8 @@ def smallest_difference(
 
 
 @checked(
-  difference=number("(0, inf)"),
-  sd=number("[0, inf)"),
+  difference=plain_number("(0, inf)"),
+  sd=plain_number("[0, inf)"),
   num_pairs=integer(1),
 )
 def seeds_needed(

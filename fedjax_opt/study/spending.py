@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.fields import Number, checked, choice, instance_of
+from fedjax_opt.checks.fields import Scalar, checked, choice, instance_of
 from fedjax_opt.results import metric_names
 from fedjax_opt.results.history import History
 from fedjax_opt.study import bootstrap
 
-_FINITE = Number(words="finite")
+_FINITE = Scalar(words="finite")
 
 
 @checked(direction=bootstrap.DIRECTION, if_diverged=_FINITE)

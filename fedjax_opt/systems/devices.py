@@ -11,7 +11,11 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Count, Seed
-from fedjax_opt.checks.values import check_array, check_count, check_in_interval
+from fedjax_opt.checks.values import (
+  check_count,
+  check_in_interval,
+  checked_array,
+)
 from fedjax_opt.files import csv_files
 from fedjax_opt.systems.availability import Availability
 from fedjax_opt.systems.distributions import Distribution
@@ -137,7 +141,7 @@ class System(NamedTuple):
     """
     num_clients = len(self.groups)
     if np.ndim(steps):
-      steps = check_array("steps", steps, "[M]", interval="[1, inf)")
+      steps = checked_array("steps", steps, "[M]", interval="[1, inf)")
       check_count("steps", steps, num_clients, "clients")
     else:
       check_in_interval("steps", steps, "[1, inf)")

@@ -22,7 +22,7 @@ from fedjax_opt.transforms.upload import Upload
 _INDEX = 4  # Bytes of an index, or of the seed of a draw.
 
 
-_Fraction = Annotated[float, fields.number("(0, 1]")]
+_Fraction = Annotated[float, fields.plain_number("(0, 1]")]
 
 
 @fields.checked()

@@ -193,7 +193,7 @@ def _transformed(rule, parts, part_shapes, states, key):
     if shapes is not None:
       is_finite = norms.all_finite(part)
       own_key = jax.random.fold_in(key, i)
-      with errors.calling("upload: its update failed"):
+      with errors.in_one_line("upload: its update failed"):
         # It has no parameters to be given.
         part, state = rule.update(part, state, None, key=own_key)
       # A transform may hide what is not finite; such a client is left out.
@@ -220,4 +220,4 @@ class _Lent(messages.View):
   @property
   def state(self) -> Any:
     """See `Worker.state`."""
-    return functions.check_has_state(self._own)
+    return functions.checked_state(self._own)

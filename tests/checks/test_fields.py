@@ -85,7 +85,7 @@ def line_of(factory, argument, value):
 def test_numbers_outside_of_the_interval_are_refused():
   """Before anything else is looked at."""
   for factory, argument, field in FACTORIES.values():
-    for value in NUMBERS if isinstance(field, fields.Number) else ():
+    for value in NUMBERS if isinstance(field, fields.Scalar) else ():
       line = line_of(factory, argument, value)
       assert bool(line) != _is_in(value, field.interval), (argument, value)
       assert line.startswith(f"{argument}={value:g}: must be " * bool(line))
@@ -173,7 +173,7 @@ def test_a_module_is_imported():
 
 
 def _read(error):
-  with errors.reading("a.txt", "give another", KeyError):
+  with errors.while_reading("a.txt", "give another", KeyError):
     raise error
 
 

@@ -32,19 +32,19 @@ def make(lr):
 
 def held_out(pools, evaluate=evaluate):
   ((name, value),) = pools.items()
-  inputs.check_held_out(value, evaluate, name, DATA)
+  inputs.checked_held_out(value, evaluate, name, DATA)
 
 
 def model(value):
-  inputs.check_params(value, may_be_function=False)
+  inputs.checked_params(value, may_be_function=False)
 
 
 def models(value):
-  inputs.check_params(value, may_be_function=True)
+  inputs.checked_params(value, may_be_function=True)
 
 
 def grid(values, make=make):
-  inputs.check_grid(make, values)
+  inputs.checked_grid(make, values)
 
 
 def share_nothing(seed):

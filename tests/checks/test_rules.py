@@ -41,7 +41,7 @@ def test_numbers_have_an_interval():
   open_ended = {
     name
     for name, (_, _, field) in FACTORIES.items()
-    if isinstance(field, fields.Number) and field.interval == "(-inf, inf)"
+    if isinstance(field, fields.Scalar) and field.interval == "(-inf, inf)"
   }
   assert open_ended == UNBOUNDED
 

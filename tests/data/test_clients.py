@@ -183,7 +183,7 @@ def test_what_does_not_fit_is_named(message):
   assert actual.startswith(f"examples['{name}']")
   assert message in actual
   # Test examples come without a constructor that checks them.
-  of_test = refusal(inputs.check_held_out, {name: values}, lambda *_: {})
+  of_test = refusal(inputs.checked_held_out, {name: values}, lambda *_: {})
   assert of_test == actual.replace("examples", "test")
 
 

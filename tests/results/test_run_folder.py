@@ -66,11 +66,11 @@ def check_metrics(history, expected):
 
 def test_new_and_empty_folders_are_fine(tmp_path, monkeypatch):
   new = tmp_path / "a" / "b"
-  assert run_writer.check_output_dir(new) == new
+  assert run_writer.checked_output_dir(new) == new
   assert not (tmp_path / "a").exists()
-  assert run_writer.check_output_dir(tmp_path) == tmp_path
+  assert run_writer.checked_output_dir(tmp_path) == tmp_path
   monkeypatch.setattr(os, "access", lambda *_: False)
-  message = refusal(run_writer.check_output_dir, new)
+  message = refusal(run_writer.checked_output_dir, new)
   assert message.startswith("output_dir=")
   assert "cannot be written" in message
 

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import check_array
+from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results.client_metrics import worst_mean
 from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.results.names import format_number, metric_name, name_of
@@ -222,9 +222,9 @@ def client_distribution(
 
 def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   """The values that are not NaN, in increasing order."""
-  values = check_array(name, values, "[clients]")
+  values = checked_array(name, values, "[clients]")
   if sizes is not None:
-    values = values[check_array("sizes", sizes, f"[{values.size}]") > 0]
+    values = values[checked_array("sizes", sizes, f"[{values.size}]") > 0]
   values = np.sort(values[np.isfinite(values)])
   if not values.size:
     raise ValueError(f"{name}: no client has a value")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import check_array, check_instance
+from fedjax_opt.checks.values import check_instance, checked_array
 from fedjax_opt.results import names
 from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
@@ -112,7 +112,7 @@ def _in_units(factor: float, name: str, grid: Grid) -> Grid:
   """A grid whose values are multiplied by a factor, NaN where they diverged."""
   check_instance(name, grid, [Grid])
   shape = (max(len(grid.rows[1]), 1), max(len(grid.columns[1]), 1))
-  values = check_array(name, grid.values, str(list(shape)))
+  values = checked_array(name, grid.values, str(list(shape)))
   if grid.chosen is not None and not all(
     0 <= i < size for i, size in zip(grid.chosen, shape, strict=True)
   ):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import check_array
+from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.results.names import metric_name
 
@@ -66,16 +66,16 @@ def as_curve(name: str, data: Any) -> Curve:
       raise TypeError(
         f"{name}: is {type(data).__name__}; must be a Curve or (x, values)"
       )
-    values = np.atleast_2d(check_array(name, data[1], "[...]"))
+    values = np.atleast_2d(checked_array(name, data[1], "[...]"))
     ends = (values.min(0), values.max(0)) if len(values) > 1 else ()
     data = Curve(data[0], values.mean(axis=0), *ends)
   if (data.low is None) != (data.high is None):
     raise ValueError(f"{name}: has low or high; must have both or neither")
   x, *values = (part for part in data if part is not None)
-  x = check_array(f"{name}: x", x, "[E]").astype(float)
+  x = checked_array(f"{name}: x", x, "[E]").astype(float)
   if not x.size:
     raise ValueError(f"{name}: x is empty; must have at least one place")
-  values = [check_array(name, v, f"[{x.size}]").astype(float) for v in values]
+  values = [checked_array(name, v, f"[{x.size}]").astype(float) for v in values]
   no_end = np.full(x.size, np.nan)
   return Curve(x, *[*values, no_end, no_end][:3])
 

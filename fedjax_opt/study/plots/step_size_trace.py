@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import check_array
+from fedjax_opt.checks.values import checked_array
 from fedjax_opt.study.plots import frame, panels
 
 # Array of a trace -> its label, colour, line width and line style. The step
@@ -104,8 +104,8 @@ def _checked_arrays(trace: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     array = np.atleast_2d(np.asarray(trace[name], float))
     arrays[name] = array[:, None] if array.ndim < 3 else array
     axes = str(list(arrays["step_size"].shape))
-    check_array(f"trace[{name!r}]", arrays[name], axes)
-  check_array("trace['step_size']", arrays["step_size"], "[R, C, K]")
+    checked_array(f"trace[{name!r}]", arrays[name], axes)
+  checked_array("trace['step_size']", arrays["step_size"], "[R, C, K]")
   return arrays
 
 

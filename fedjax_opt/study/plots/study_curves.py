@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import check_array
+from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results import names
 from fedjax_opt.results.metric_names import direction, is_fraction
 from fedjax_opt.study.plots.frame import Path, log_scale
@@ -184,7 +184,7 @@ def performance_profiles(
 
   def checked(name: str, data: Any) -> Curve:
     curve = as_curve(name, data)
-    check_array(name, curve.mean, "[E]", interval="[0, 1]")
+    checked_array(name, curve.mean, "[E]", interval="[0, 1]")
     return curve._replace(x=factor * curve.x)
 
   panels = by_condition("profiles", profiles, checked)
@@ -335,7 +335,7 @@ def study_values(
   order = np.argsort(places)
 
   def checked(name: str, data: Any) -> Curve:
-    intervals = check_array(name, data, f"[3, {places.size}]")
+    intervals = checked_array(name, data, f"[3, {places.size}]")
     return Curve(places[order], *intervals[:, order])
 
   panels = by_condition("values", values, checked)

@@ -40,7 +40,7 @@ _FORMATS = ("png", "pdf", "svg")
 def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
-  folder = _check(folder)
+  folder = _checked_folder(folder)
   table = study_tables.main_table(study)
   drawn = pictures.of_study(study)
   with folders.writing("folder", folder):
@@ -68,7 +68,7 @@ def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
   return folder / _PAGE
 
 
-def _check(folder: str | os.PathLike) -> pathlib.Path:
+def _checked_folder(folder: str | os.PathLike) -> pathlib.Path:
   """The folder, if a report may be written to it."""
   check_path("folder", folder)
   path, names = folders.contents("folder", folder)

@@ -233,7 +233,7 @@ def test_makes_every_algorithm_from_traced_numbers(arguments):
   ],
 )
 def test_numbers(text, kind, values):
-  any_number = fields.number("(-inf, inf]", value_type=kind)
+  any_number = fields.plain_number("(-inf, inf]", value_type=kind)
   assert parse_numbers(any_number, text, "flag") == values
 
 
