@@ -103,7 +103,7 @@ class Executor:
       layout.put_frozen(state.frozen),
     )
 
-  def trace(self, shapes: RunState) -> dict[str, jax.stages.Traced]:
+  def trace_programs(self, shapes: RunState) -> dict[str, jax.stages.Traced]:
     """Traces rounds and evaluation; `compile` compiles them.
 
     What callers wrote fails here, before anything is compiled.
@@ -177,12 +177,12 @@ class Executor:
     """
     wanted_names = self._traced.keys() & set(names)
     while wanted_names - self._programs.keys():
-      if self._compile_and_take_fewer(wanted_names):
+      if self._compile_and_shrink(wanted_names):
         shapes, self._shapes = self._shapes, None
-        self.trace(shapes)
+        self.trace_programs(shapes)
     return dict(self._programs)
 
-  def _compile_and_take_fewer(self, names: set[str]) -> bool:
+  def _compile_and_shrink(self, names: set[str]) -> bool:
     """Compiles these programs; if they do not fit, computes less at a time.
 
     Less is fewer points of the grid, or fewer clients.
@@ -199,7 +199,7 @@ class Executor:
     # Read once: the answer takes as long as some rounds.
     self._needed = {n: needed_bytes(p) for n, p in self._programs.items()}
     needed = list(self._needed.values())
-    if self.take_fewer_settings(needed) or self._take_fewer_clients():
+    if self.shrink_grid_chunk(needed) or self._shrink_client_chunk():
       return True
     self._warn_of_memory(needed)
     return False
@@ -218,7 +218,7 @@ class Executor:
       with self._explaining_memory():
         return {name: future.result() for name, future in futures.items()}
 
-  def take_fewer_settings(self, needed: list[int | None]) -> bool:
+  def shrink_grid_chunk(self, needed: list[int | None]) -> bool:
     """Has fewer settings at a time, if the programs need too much memory.
 
     Args:
@@ -245,7 +245,7 @@ class Executor:
     self.config = dataclasses.replace(config, grid_chunk=chunk)
     return True
 
-  def _take_fewer_clients(self) -> bool:
+  def _shrink_client_chunk(self) -> bool:
     """Has fewer clients at a time, where 'auto' chose too many for the memory.
 
     Returns:

@@ -74,7 +74,7 @@ class Runner:
     with contextlib.ExitStack() as feeds:
       feeds.enter_context(self._feed)
       with self._timed_compilation():
-        self.executor.trace(self._shapes)
+        self.executor.trace_programs(self._shapes)
       if not is_resumed:
         first = self.initial_state.make_state(self._config.starts_on_host)
         self._state = self.executor.put(first)
@@ -95,10 +95,10 @@ class Runner:
       with self._stop_signals.heeded(self.checkpoints is not None):
         for stop in () if self._is_stopped else self._stops():
           self._advance(stop)
-          if self._is_scheduled(stop) or stop == self.rounds:
+          if self._is_evaluation_round(stop) or stop == self.rounds:
             self._evaluate()
           # After the last round, only where a longer run would drop them too.
-          if stop < self.rounds or self._is_scheduled(stop):
+          if stop < self.rounds or self._is_evaluation_round(stop):
             self._drop()
           if self._save_and_check_end(stop):
             break
@@ -128,9 +128,9 @@ class Runner:
         f"{saved.round}; give rounds={saved.round} or more, or another folder"
       )
     self._tally.restore(saved.round, saved.record)
-    # An evaluation outside the schedule was of the last round of a run.
-    if saved.round < self.rounds and not self._is_scheduled(saved.round):
-      self._tally.drop_unscheduled(saved.round)
+    # A longer run evaluates in evaluation rounds only.
+    if saved.round < self.rounds and not self._is_evaluation_round(saved.round):
+      self._tally.drop_extra_evaluation(saved.round)
     state = RunState(*saved.state)
     self._set_state(self._active_settings.restore(saved.record, state))
 
@@ -149,7 +149,7 @@ class Runner:
     done, is_evaluated = self._tally.done, bool(self._tally.history.rounds)
     return stops(done if done or is_evaluated else -1, self.rounds, periods)
 
-  def _is_scheduled(self, stop: int) -> bool:
+  def _is_evaluation_round(self, stop: int) -> bool:
     """Whether runs of any length are evaluated after so many rounds."""
     return stop % self._config.eval_every == 0
 
@@ -160,7 +160,7 @@ class Runner:
       names.append("evaluation")
     if names:
       with self._timed_compilation():
-        self.executor.trace(self._shapes)
+        self.executor.trace_programs(self._shapes)
         self.executor.compile(names)
 
   @contextlib.contextmanager
@@ -201,9 +201,9 @@ class Runner:
     start = time.perf_counter()
     metrics = self.executor.evaluate(self._state)
     self._tally.run_seconds += time.perf_counter() - start
-    is_scheduled = self._is_scheduled(self._tally.done)
+    is_evaluation_round = self._is_evaluation_round(self._tally.done)
     metrics = self._tally.add_metrics(
-      self._active_settings.expand(metrics), is_scheduled
+      self._active_settings.expand(metrics), is_evaluation_round
     )
     self._report(
       Report(

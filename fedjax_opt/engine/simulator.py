@@ -159,7 +159,7 @@ class Simulator:
     """
     seeds = self._seeds_of(seed)
     config, initial_state = self._resolve(params, seeds)
-    self._executor_with(config, seeds).trace(initial_state.shapes)
+    self._executor_with(config, seeds).trace_programs(initial_state.shapes)
     arrays = initial_state.make_state(config.starts_on_host)
     return SimulationState(0, tuple(seeds), *arrays, config)
 
@@ -322,7 +322,7 @@ class Simulator:
   def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
     executor, initial_state = self._prepare(params, self._seeds or (0,))
-    return executor.trace(initial_state.shapes)
+    return executor.trace_programs(initial_state.shapes)
 
   def _seeds_of(self, seed: int | None) -> Sequence[int]:
     """The seeds of a grid, or the one of a single run.
@@ -345,7 +345,9 @@ class Simulator:
     device = target.host() or jax.local_devices()[0]
     with target.use([device]):
       config, initial_state = self._resolve(params, seeds, **PLAIN_EXECUTION)
-      traced = self._new_executor(config, seeds).trace(initial_state.shapes)
+      traced = self._new_executor(config, seeds).trace_programs(
+        initial_state.shapes
+      )
       programs = {
         "start": initial_state.lowered(),
         "cohorts": lower_draws(config, seeds, self._data.sizes),
@@ -370,7 +372,7 @@ class Simulator:
     executor = self._executor_with(state.config, state.seeds)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
-      executor.trace(shapes)
+      executor.trace_programs(shapes)
     except (ValueError, TypeError) as error:
       message = "state: does not fit this simulator"
       raise errors.failed(message, error) from error

@@ -25,7 +25,7 @@ class Tally:
     run_seconds: time of these rounds and of all evaluations.
     history: what was measured.
     counts: {name: [S] int64}, sums over rounds and clients.
-    evaluated: rounds done at the last scheduled evaluation.
+    evaluated: the last evaluation round that was evaluated.
     lost_and_rejected: [2, S] int64, rounds lost and clients rejected up to that
       evaluation.
     traces: for each segment of rounds, {name: [S, rounds, C, ...]}.
@@ -64,14 +64,14 @@ class Tally:
     self.done = stop
 
   def add_metrics(
-    self, metrics: Mapping[str, np.ndarray], is_scheduled: bool = True
+    self, metrics: Mapping[str, np.ndarray], is_evaluation_round: bool = True
   ) -> dict[str, np.ndarray]:
     """Adds an evaluation after the rounds done so far.
 
     Args:
       metrics: {name: [S]}.
-      is_scheduled: whether a longer run would evaluate here too, see
-        `drop_unscheduled`.
+      is_evaluation_round: whether a longer run would evaluate here too, see
+        `drop_extra_evaluation`.
 
     Returns:
       The metrics with the time until now, the bytes and gradient evaluations
@@ -85,7 +85,7 @@ class Tally:
     names = ("lost_rounds", "rejected_clients")
     new_counts = np.stack([self.count(name) for name in names])
     lost, rejected = new_counts - old_counts
-    if is_scheduled:
+    if is_evaluation_round:
       self.lost_and_rejected, self.evaluated = new_counts, self.done
     is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
     for name in set(LOSSES) & set(metrics):
@@ -113,8 +113,12 @@ class Tally:
     """[tables] -> [S], the value of each point; seeds vary fastest."""
     return np.tile(of_seeds, self.num_points // len(of_seeds))
 
-  def drop_unscheduled(self, round: int) -> None:
-    """Forgets an evaluation that was not scheduled, if it is the last one."""
+  def drop_extra_evaluation(self, round: int) -> None:
+    """Forgets the evaluation of a round that runs of other lengths skip.
+
+    Args:
+      round: the round; nothing happens if the last evaluation is of another.
+    """
     if self.history.rounds[-1:] == [round]:
       self.history = self.history.take(rounds=slice(-1))
 

@@ -198,16 +198,16 @@ def test_as_many_at_once_as_memory_holds(monkeypatch, settings, needs, chunks):
 
   vectorized, chunks_used = executor_of(settings), []
   for of_programs in needs:
-    if vectorized.take_fewer_settings(of_programs):
+    if vectorized.shrink_grid_chunk(of_programs):
       chunks_used.append(vectorized.config.grid_chunk)
   assert chunks_used == chunks
   assert vectorized.config.grid_chunk == (chunks[-1] if chunks else None)
   for options in ({"grid_map": "scan"}, {"grid_chunk": 7}):
-    assert not executor_of(settings, **options).take_fewer_settings([2000])
+    assert not executor_of(settings, **options).shrink_grid_chunk([2000])
   # Each of two devices has 3 or 4 of the settings.
   monkeypatch.setattr(sharding.Layout, "grid_devices", property(lambda _: 2))
   halves = executor_of(settings)
-  assert halves.take_fewer_settings([2000])
+  assert halves.shrink_grid_chunk([2000])
   assert halves.config.grid_chunk == 1
 
 

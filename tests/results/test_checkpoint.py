@@ -141,8 +141,8 @@ def test_rounds_lost_before_an_evaluation_that_is_forgotten():
   record.add_rounds(4, {}, {})
   record.add_metrics(loss)
   record.add_rounds(6, {}, {})
-  record.add_metrics(loss, is_scheduled=False)
-  record.drop_unscheduled(6)
+  record.add_metrics(loss, is_evaluation_round=False)
+  record.drop_extra_evaluation(6)
   record.add_rounds(8, lost, {})
   assert record.add_metrics(loss)["train_loss"] == 1  # Two rounds of four.
   record.add_rounds(10, lost, {})
