@@ -12,7 +12,7 @@ from experiments.tasks import Task
 from fedjax_opt import Population
 from fedjax_opt.data import digest, population_files
 from fedjax_opt.files import json_files
-from fedjax_opt.files.digests import read_with_digest, with_digest
+from fedjax_opt.files.checksums import read_with_checksum, with_checksum
 from fedjax_opt.files.folders import user_path
 
 _NAMES = ("validation_fraction", "validation_seed")
@@ -42,7 +42,7 @@ def mark(
   notes |= {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
   folder.mkdir(parents=True, exist_ok=True)
   try:
-    json_files.write_json(path, with_digest(json_files.to_json(notes)))
+    json_files.write_json(path, with_checksum(json_files.to_json(notes)))
     yield
   except BaseException:
     with contextlib.suppress(OSError):
@@ -103,7 +103,7 @@ def notes_of(folder: pathlib.Path) -> dict[str, Any]:
   if not path.exists():
     return {}
   try:
-    return read_with_digest(path)
+    return read_with_checksum(path)
   except (OSError, ValueError):
     raise ValueError(
       f"{str(path)!r} is damaged: it does not hold what was written; write the "

@@ -19,7 +19,7 @@ import numpy as np
 from experiments.specification.spec import identity_of_config, not_default
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.files import digests, json_files
+from fedjax_opt.files import checksums, json_files
 from fedjax_opt.results.history import History
 
 _DIGITS = 6  # Significant digits that are kept.
@@ -123,7 +123,7 @@ def about_now(seconds: float) -> dict[str, Any]:
 
 
 def to_json(record: Record) -> str:
-  """One line of JSON, with a digest of it."""
+  """One line of JSON, with its checksum."""
   rounded = lambda arrays: {n: _rounded(v.tolist()) for n, v in arrays.items()}
   content = {
     "arguments": record.arguments,
@@ -135,7 +135,7 @@ def to_json(record: Record) -> str:
   }
   if record.arrays:
     content["arrays"] = rounded(record.arrays)
-  plain = digests.with_digest(json_files.to_json(content))
+  plain = checksums.with_checksum(json_files.to_json(content))
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -158,7 +158,7 @@ def of_json(line: str) -> Record:
   """
   content = json_files.parse(line)
   is_record = isinstance(content, dict) and "metrics" in content
-  if not is_record or not digests.digest_is_right(content):
+  if not is_record or not checksums.checksum_is_right(content):
     raise ValueError("it does not hold what was written")
   metrics = {
     name: np.array(rows, np.float64).reshape(len(rows), -1)

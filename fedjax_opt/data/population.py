@@ -200,7 +200,7 @@ class Population:
     runs, is_client = _runs(begins, ends), clients < self.num_clients
     for name, file in self._files.items():
       file.read(runs, rows[name])
-      digests = population_files.digests_of(rows[name], stops)
+      digests = population_files.checksums_of(rows[name], stops)
       expected = np.zeros_like(digests)  # What is no client has no bytes.
       expected[is_client] = self.digests[name][clients[is_client]]
       if (digests != expected).any():

@@ -1,17 +1,17 @@
 """The files of a population in a folder: written, found whole, and read.
 
   population.npz   sizes [M] int32, the examples of each client; digests [M, F]
-                   uint32, of each client's bytes in each field; notes []
-                   uint32, the digest of validation.json, if there is one; and
-                   for each field an array `fields/NAME`, [0, ...], of its type
-                   and shape
+                   uint32, the checksum of each client's bytes in each field;
+                   notes [] uint32, the checksum of validation.json, if there is
+                   one; and for each field an array `fields/NAME`, [0, ...], of
+                   its type and shape
   NAME.bin         [N, ...], the clients' examples one after the other
 
 The .bin files are arrays without a header, in C order, little endian. A writer
 can therefore append client after client without knowing N, and the length of a
 file shows whether it is complete. population.npz is written last: a folder
-without it is no population. It has checksums of its own; the digest of a client
-is checked whenever its examples are read.
+without it is no population. It has checksums of its own; the checksum of a
+client is checked whenever its examples are read.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ import numpy as np
 from fedjax_opt.checks.values import brief, checked_array
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.pools import checked_examples
-from fedjax_opt.files.digests import digest, digest_of_file
+from fedjax_opt.files.checksums import checksum, checksum_of_file
 
 INDEX = "population.npz"
 ARRAYS = "*.bin"
@@ -45,8 +45,8 @@ Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
 ExamplesAndSizes = tuple[Mapping[str, np.ndarray], np.ndarray]
 
 
-def digests_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
-  """[C] uint32, the digest of each client's bytes; 0 if it has none.
+def checksums_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
+  """[C] uint32, the checksum of each client's bytes; 0 if it has none.
 
   Args:
     rows: the clients' examples, one client after the other.
@@ -56,7 +56,7 @@ def digests_of(rows: np.ndarray, stops: np.ndarray) -> np.ndarray:
   content = memoryview(rows.reshape(-1).view(np.uint8))
   ends = (stops * (len(content) // max(1, len(rows)))).tolist()
   parts = itertools.pairwise([0, *ends])
-  return np.array([digest(content[a:b]) for a, b in parts], np.uint32)
+  return np.array([checksum(content[a:b]) for a, b in parts], np.uint32)
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ def write(folder: pathlib.Path, parts: Iterable[ExamplesAndSizes]) -> None:
       folder.mkdir(parents=True, exist_ok=True)
     index = _write_examples(folder, parts, files)
     if (folder / NOTES).exists():
-      index[_NOTES] = np.array(_digest_of_notes(folder), np.uint32)
+      index[_NOTES] = np.array(_checksum_of_notes(folder), np.uint32)
     with _named(folder / INDEX, "written"):
       npz_files.write(folder / INDEX, index)
   except BaseException:  # KeyboardInterrupt included.
@@ -145,9 +145,9 @@ def write(folder: pathlib.Path, parts: Iterable[ExamplesAndSizes]) -> None:
     raise
 
 
-def _digest_of_notes(folder: pathlib.Path) -> int:
+def _checksum_of_notes(folder: pathlib.Path) -> int:
   with _named(folder / NOTES, "read"):
-    return digest_of_file(folder / NOTES)
+    return checksum_of_file(folder / NOTES)
 
 
 def _write_examples(
@@ -177,7 +177,7 @@ def _write_examples(
       values = np.ascontiguousarray(examples[name], fields[name][0])
       with _named(path, "written"):
         file.write(values)
-      field_digests.append(digests_of(values, stops))
+      field_digests.append(checksums_of(values, stops))
     sizes.append(part_sizes)
     digests.append(np.stack(field_digests, axis=1))
   if not any(map(np.any, sizes)):
@@ -268,7 +268,7 @@ def _check_notes(folder: pathlib.Path, expected: int) -> None:
   path = folder / NOTES
   if not path.exists():
     problem = "is missing"
-  elif _digest_of_notes(folder) != expected:
+  elif _checksum_of_notes(folder) != expected:
     problem = "is damaged: it does not hold what was written"
   else:
     return

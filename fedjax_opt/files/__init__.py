@@ -1,1 +1,1 @@
-"""Files and folders: written whole or not at all, digests, locks."""
+"""Files and folders: written whole or not at all, checksums, locks."""

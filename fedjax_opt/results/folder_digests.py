@@ -3,11 +3,11 @@
   {"files": {"metrics.csv": [{"size": 812, "crc32": 77, "grows": true}], ...},
    "digest": 12}
 
-The digest of new content is written before the file is replaced, beside the
-digest of the old content (null if there was no file). So after a kill at any
-moment the file matches one of the two. For a file that grows, the digest covers
-the first `size` bytes; bytes that a kill left behind them are not read.
-`digest` is that of `files`.
+The checksum of new content is written before the file is replaced, beside the
+checksum of the old content (null if there was no file). So after a kill at any
+moment the file matches one of the two. For a file that grows, the checksum
+covers the first `size` bytes; bytes that a kill left behind them are not read.
+`digest` is the checksum of `files`.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ import pathlib
 from typing import Any
 
 from fedjax_opt.files import json_files
-from fedjax_opt.files.digests import (
-  digest,
-  digest_of_file,
-  read_with_digest,
-  with_digest,
+from fedjax_opt.files.checksums import (
+  checksum,
+  checksum_of_file,
+  read_with_checksum,
+  with_checksum,
 )
 
 DIGESTS_FILE = "digests.json"
@@ -33,14 +33,14 @@ _Content = dict[str, Any] | None
 
 
 def write(path: pathlib.Path, content: bytes, grows: bool = False) -> None:
-  """As `json_files.write_whole`, for a file whose digest is kept.
+  """As `json_files.write_whole`, for a file whose checksum is kept.
 
   Args:
     path: of the file; an existing one is replaced.
     content: all of it.
     grows: whether it will be appended to, see `cover`.
   """
-  new_content = {"size": len(content), "crc32": digest(content)}
+  new_content = {"size": len(content), "crc32": checksum(content)}
   if grows:
     new_content["grows"] = True
   _change(path.parent, {path.name: [_content_of(path), new_content]})
@@ -48,13 +48,13 @@ def write(path: pathlib.Path, content: bytes, grows: bool = False) -> None:
 
 
 def cover(path: pathlib.Path, size: int, crc32: int) -> None:
-  """Keeps the digest of the first `size` bytes of a file that grows."""
+  """Keeps the checksum of the first `size` bytes of a file that grows."""
   content = {"size": size, "crc32": crc32, "grows": True}
   _change(path.parent, {path.name: [content]})
 
 
 def remove(path: pathlib.Path) -> None:
-  """Removes a file, if it exists, and then its digest."""
+  """Removes a file, if it exists, and then its checksum."""
   if path.exists():
     _change(path.parent, {path.name: [_content_of(path), None]})
     path.unlink()
@@ -64,15 +64,15 @@ def remove(path: pathlib.Path) -> None:
 
 
 def add(folder: pathlib.Path, *names: str) -> None:
-  """Keeps the digests of existing files, as they are now."""
+  """Keeps the checksums of existing files, as they are now."""
   files = {name: [_content_of(folder / name)] for name in names}
   _change(folder, {n: content for n, content in files.items() if content[0]})
 
 
 def settle(folder: pathlib.Path) -> None:
-  """Keeps only the digest of what each file holds now: none will change.
+  """Keeps only the checksum of what each file holds now: none will change.
 
-  The digests of a file that matches none of them stay, so that the damage is
+  The checksums of a file that matches none of them stay, so that the damage is
   found.
   """
   files = _read(folder) or {}
@@ -93,15 +93,15 @@ def _change(folder: pathlib.Path, new: dict[str, list[_Content]]) -> None:
 
 
 def _write(folder: pathlib.Path, files: dict[str, list[_Content]]) -> None:
-  json_files.write_json(folder / DIGESTS_FILE, with_digest({"files": files}))
+  json_files.write_json(folder / DIGESTS_FILE, with_checksum({"files": files}))
 
 
 def _content_of(path: pathlib.Path) -> _Content:
-  """The digest of what a file holds now; None if there is no file."""
+  """The checksum of what a file holds now; None if there is no file."""
   if not path.is_file():
     return None
   size = path.stat().st_size
-  return {"size": size, "crc32": digest_of_file(path, size)}
+  return {"size": size, "crc32": checksum_of_file(path, size)}
 
 
 # Reading.
@@ -112,11 +112,11 @@ def check(folder: pathlib.Path, *names: str) -> dict[str, int] | None:
 
   Args:
     folder: of the files.
-    names: which; all that have a digest by default.
+    names: which; all that have a checksum by default.
 
   Returns:
-    name -> number of bytes that its digest covers, of the files that have one;
-    bytes behind these were left by a kill. None if the folder has no digests,
+    name -> number of bytes that its checksum covers, for files that have one;
+    bytes behind these were left by a kill. None if the folder has no checksums,
     as older versions wrote none.
 
   Raises:
@@ -150,7 +150,7 @@ def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
   for content in sorted(candidates, key=lambda c: c["size"], reverse=True):
     num_bytes, grows = content["size"], content.get("grows", False)
     is_match = size == num_bytes or (grows and size > num_bytes)
-    if is_match and digest_of_file(path, num_bytes) == content["crc32"]:
+    if is_match and checksum_of_file(path, num_bytes) == content["crc32"]:
       return content
   raise _damaged(path.name, "is damaged: it does not hold what was written")
 
@@ -163,9 +163,9 @@ def _damaged(name: str, problem: str) -> ValueError:
 
 
 def _read(folder: pathlib.Path) -> dict[str, list[_Content]] | None:
-  """The digests of a folder's files; None if there is no digests.json."""
+  """The checksums of a folder's files; None if there is no digests.json."""
   try:
-    return read_with_digest(folder / DIGESTS_FILE)["files"]
+    return read_with_checksum(folder / DIGESTS_FILE)["files"]
   except FileNotFoundError:
     return None
   except ValueError as error:

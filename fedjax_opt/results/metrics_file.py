@@ -16,7 +16,7 @@ import numpy as np
 
 from fedjax_opt.checks import functions
 from fedjax_opt.files import csv_files
-from fedjax_opt.files.digests import digest
+from fedjax_opt.files.checksums import checksum
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Point, varying
@@ -25,7 +25,7 @@ _FIRST, _LAST = ["point", "round"], "seed"
 
 
 class MetricsFile:
-  """Writes `metrics.csv`, and keeps the digest of its whole rows."""
+  """Writes `metrics.csv`, and keeps the checksum of its whole rows."""
 
   def __init__(self, path: pathlib.Path, points: Sequence[Point]):
     """Writes nothing: the file is made with the first row.
@@ -38,7 +38,7 @@ class MetricsFile:
     names = [name for name in varying(points) if name != _LAST]
     self._names = [*names, _LAST]
     self._cells = [[p.get(name, "") for name in self._names] for p in points]
-    self._size = self._digest = 0  # Of the rows written.
+    self._size = self._checksum = 0  # Of the rows written.
 
   def append(
     self, rounds: Sequence[int], values: Mapping[str, np.ndarray]
@@ -67,7 +67,7 @@ class MetricsFile:
 
   def _write(self, rows: bytes) -> None:
     """Writes all of the rows or, if the disk is full, none of them."""
-    size, crc = self._size + len(rows), digest(rows, self._digest)
+    size, new_checksum = self._size + len(rows), checksum(rows, self._checksum)
     if not self._size:  # It replaces an older file.
       folder_digests.write(self._path, rows, grows=True)
     else:
@@ -77,8 +77,8 @@ class MetricsFile:
       except OSError:
         os.truncate(self._path, self._size)
         raise
-      folder_digests.cover(self._path, size, crc)
-    self._size, self._digest = size, crc
+      folder_digests.cover(self._path, size, new_checksum)
+    self._size, self._checksum = size, new_checksum
 
 
 def read_metrics(
@@ -88,7 +88,7 @@ def read_metrics(
 
   Args:
     path: of the file.
-    size: number of first bytes to read, such as those that a digest covers;
+    size: number of first bytes to read, such as those that a checksum covers;
       None for all.
 
   Returns:
