@@ -171,7 +171,9 @@ def _noisy_mean(cohort, stddev, key, one_client, broadcast, **options):
     mean,
     value=optax.tree.scale(1 / expected, total),
     # How many came must not be seen, not even that nobody did.
-    share=jnp.full_like(mean.share, expected / cohort.config.num_clients),
+    cohort_share=jnp.full_like(
+      mean.cohort_share, expected / cohort.config.num_clients
+    ),
     is_lost=jnp.array(False),
   )
 

@@ -152,8 +152,8 @@ figure
 #
 # The code is written for *one* client. The client reads its state as
 # `worker.state`, and returns the new state in a `ClientOutput`. `init_client`
-# makes the initial state. `reply.share` is the weight of the cohort, as a
-# fraction of the weight of all clients.
+# makes the initial state. `reply.cohort_share` is the weight of the cohort, as
+# a fraction of the weight of all clients.
 
 
 # %%
@@ -176,7 +176,7 @@ def fed_dyn(loss_fn, client, alpha):
   def round(state, cohort):
     params, h = state
     reply = cohort.mean(one_client, broadcast=params)
-    h = tree.add_scale(h, -alpha * reply.share, reply.value)
+    h = tree.add_scale(h, -alpha * reply.cohort_share, reply.value)
     params = tree.add(params, reply.value)
     return (tree.add_scale(params, -1 / alpha, h), h), reply
 

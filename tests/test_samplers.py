@@ -37,7 +37,7 @@ def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **options):
   def round(state, cohort):
     sent = cohort.mean(one_client, jnp.zeros(2))
     record = lambda rows, values: rows.at[cohort.round].set(values)
-    values = cohort.clients, sent.value, sent.share
+    values = cohort.clients, sent.value, sent.cohort_share
     return jax.tree.map(record, state, values), sent
 
   algorithm = fo.Algorithm(

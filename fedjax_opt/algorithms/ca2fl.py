@@ -94,7 +94,7 @@ def ca2fl(
     change, cache_change = reply.value
     step = optax.tree.add(change, state.mean)
     params, server_state = server_step(server, state.params, state.server, step)
-    mean = optax.tree.add_scale(state.mean, reply.share, cache_change)
+    mean = optax.tree.add_scale(state.mean, reply.cohort_share, cache_change)
     return Ca2flState(params, mean, server_state), reply
 
   return Algorithm(

@@ -101,9 +101,9 @@ def fed_dc(
     delta, change = reply.value
     # The share of the cohort makes means over all clients of its means.
     drift = optax.tree.add_scale(
-      state.drift, reply.share, running_statistics.zeroed(delta)
+      state.drift, reply.cohort_share, running_statistics.zeroed(delta)
     )
-    control = optax.tree.add_scale(state.control, reply.share, change)
+    control = optax.tree.add_scale(state.control, reply.cohort_share, change)
     params = optax.tree.add(state.params, delta)
     params = optax.tree.add_scale(params, jnp.where(alpha > 0, 1, 0), drift)
     return FedDcState(params, drift, control), reply

@@ -85,7 +85,7 @@ def fed_dyn(
 
     reply = cohort.mean(one_client, broadcast=state.params)
     params, h = corrected(
-      state.params, state.h, reply.value, reply.share, alpha
+      state.params, state.h, reply.value, reply.cohort_share, alpha
     )
     return FedDynState(params, h), reply
 

@@ -109,7 +109,7 @@ def fed_smoo(
 
     reply = cohort.mean(one_client, broadcast=(state.params, state.ahead))
     delta, mu = reply.value
-    params, h = corrected(state.params, state.h, delta, reply.share, lam)
+    params, h = corrected(state.params, state.h, delta, reply.cohort_share, lam)
     return FedSmooState(params, h, ahead=perturbation(mu, rho)), reply
 
   def init_client(params):

@@ -103,7 +103,7 @@ def fed_speed(
     params, dual = optax.tree.add(state.params, reply.value), None
     if all_duals:
       moved = running_statistics.zeroed(reply.value)
-      dual = optax.tree.add_scale(state.dual, -reply.share / lam, moved)
+      dual = optax.tree.add_scale(state.dual, -reply.cohort_share / lam, moved)
       params = optax.tree.add_scale(params, -lam, dual)
     return FedSpeedState(params, dual), reply
 

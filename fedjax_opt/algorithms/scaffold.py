@@ -110,7 +110,7 @@ def wrapped_scaffold(
     params = running_statistics.replaced(
       params, optax.tree.add(state.params, delta)
     )
-    control = optax.tree.add_scale(state.control, reply.share, change)
+    control = optax.tree.add_scale(state.control, reply.cohort_share, change)
     new_state = ScaffoldState(
       params=optax.tree.cast_like(params, state.params),
       control=optax.tree.cast_like(control, state.control),

@@ -471,7 +471,7 @@ class Cohort:
       return float(self.config.num_clients)
     return jnp.maximum(jnp.sum(self._round_data.sizes.astype(float)), 1)
 
-  def _share(self, clients, counted, places):
+  def _cohort_share(self, clients, counted, places):
     """The weights of the clients that count, as a part of the population's.
 
     Args:
@@ -567,15 +567,19 @@ class Cohort:
   def _reply_of_all(self, clients, order, visited, phase):
     """The reply of a phase of all clients."""
     counted = replies.is_counted(clients, visited[-1])
-    share = self._share(clients, counted, self.config.cohort_size)
+    cohort_share = self._cohort_share(clients, counted, self.config.cohort_size)
     return replies.reply_of_all(
-      self.config, clients, visited, share, phase, order
+      self.config, clients, visited, cohort_share, phase, order
     )
 
   def _reply_of_one(self, client, visited, phase):
     """The reply of a phase of one client; leaves of `client` are [1, ...]."""
     message, *state_and_records = visited
     state, records = jax.tree.map(lambda leaf: leaf[None], state_and_records)
-    share = self._share(client, replies.is_counted(client, records), 1)
+    cohort_share = self._cohort_share(
+      client, replies.is_counted(client, records), 1
+    )
     visited = message, state, records
-    return replies.reply_of_one(self.config, client, visited, share, phase)
+    return replies.reply_of_one(
+      self.config, client, visited, cohort_share, phase
+    )

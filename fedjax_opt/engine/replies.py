@@ -124,9 +124,9 @@ class Reply:
       are rejected.
     weights: [C] float, the weights of all clients, also of those that do not
       count.
-    share: [] float, the weight of the clients that count, divided by that of
-      all M. Weights are those of the option `weighting`, not those that clients
-      returned.
+    cohort_share: [] float, the weight of the clients that count, divided by
+      that of all M. Weights are those of the option `weighting`, not those that
+      clients returned.
     is_lost: [] bool, whether no client counts, or the weights of those that
       count sum to 0. Exception: the round is not lost if clients returned their
       weights and all of them are 0. The engine keeps the state from before a
@@ -143,13 +143,18 @@ class Reply:
   value: Any
   counted: jax.Array
   weights: jax.Array
-  share: jax.Array
+  cohort_share: jax.Array
   is_lost: jax.Array
   counts: dict[str, jax.Array]
   traces: dict[str, jax.Array]
   client_state: Any
   state_rows: jax.Array
   phase: int = dataclasses.field(metadata={"static": True})
+
+  @property
+  def share(self) -> jax.Array:
+    """The former name of `cohort_share`."""
+    return self.cohort_share
 
 
 class Phase(NamedTuple):
@@ -179,7 +184,7 @@ def reply_of_all(
   config: Config,
   clients: Client,
   visited: tuple[Any, Any, ClientRecord],
-  share: jax.Array,
+  cohort_share: jax.Array,
   phase: Phase,
   order: jax.Array | None,
 ) -> Reply:
@@ -190,13 +195,13 @@ def reply_of_all(
     clients: leaves [C', ...].
     visited: the reply's value; what these clients keep from now on, leaves [C',
       ...], or None; and their records.
-    share: see `Reply`.
+    cohort_share: see `Reply`.
     phase: the reply's phase.
     order: the clients in the order of computation, see
       `mapping.computing_order`.
   """
   *_, records = visited
-  reply = _without_costs(config, clients, visited, share, phase)
+  reply = _without_costs(config, clients, visited, cohort_share, phase)
   computed = {"computed_examples": computed_examples(config, records, order)}
   visits, bytes_up = config.cohort_size, records.bytes_up[: config.cohort_size]
   if config.has_empty_places:
@@ -211,7 +216,7 @@ def reply_of_one(
   config: Config,
   client: Client,
   visited: tuple[Any, Any, ClientRecord],
-  share: jax.Array,
+  cohort_share: jax.Array,
   phase: Phase,
 ) -> Reply:
   """The reply of a phase of one client that was picked.
@@ -223,11 +228,11 @@ def reply_of_one(
     client: leaves [1, ...].
     visited: as in `reply_of_all`; what the client keeps and its record, leaves
       [1, ...].
-    share: see `Reply`.
+    cohort_share: see `Reply`.
     phase: the reply's phase.
   """
   *_, records = visited
-  reply = _without_costs(config, client, visited, share, phase)
+  reply = _without_costs(config, client, visited, cohort_share, phase)
   counts = {n: count for n, count in reply.counts.items() if n != "examples"}
   return dataclasses.replace(
     reply,
@@ -237,7 +242,7 @@ def reply_of_one(
   )
 
 
-def _without_costs(config, clients, visited, share, phase):
+def _without_costs(config, clients, visited, cohort_share, phase):
   """The reply of some clients, leaves [C', ...], without what they cost."""
   value, client_state, records = visited
   keys = records.traces.keys() & records.metrics.keys()
@@ -263,7 +268,7 @@ def _without_costs(config, clients, visited, share, phase):
     value=value,
     counted=in_cohort(counted),
     weights=in_cohort(weight),
-    share=share,
+    cohort_share=cohort_share,
     is_lost=~jnp.any(counted) | has_none,
     counts=counters.totals(
       **{name: flags.astype(jnp.int32) for name, flags in left_out.items()},

@@ -175,7 +175,7 @@ def test_cohort_and_pick_are_uniform(counted):
 def test_a_picked_client_is_one_part_of_the_population(weighting):
   def round(state, cohort):
     sent = cohort.pick(lambda worker, _: jnp.float32(1), ())
-    return state.at[cohort.round].set(sent.share), sent
+    return state.at[cohort.round].set(sent.cohort_share), sent
 
   shares = simulate(
     jax_problems.own_algorithm(round, lambda *_: jnp.zeros(20)), (), DATA,
