@@ -61,7 +61,7 @@ from experiments.artefacts.artefact import (
   RunOf,
   spec_of,
 )
-from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
+from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.command_line import flags, parser
 from experiments.processes import command, executors
 from fedjax_opt import plots
@@ -163,9 +163,9 @@ def _checked(
       )
   with_size = [entry for entry in artefacts if size in entry.sizes]
   for artefact in with_size:
-    for cell in artefact.cells(GridChoices(size)).values():
-      if isinstance(cell, RunOf):
-        spec_of(cell.arguments)
+    for recipe in artefact.recipes(GridChoices(size)).values():
+      if isinstance(recipe, RunOf):
+        spec_of(recipe.arguments)
   if values.publish:
     publishing.check(size)
   return with_size
@@ -176,7 +176,7 @@ def _make(artefact: Artefact, values: types.SimpleNamespace) -> bool:
   folder = user_path(values.output_dir)
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
-  runner = CellRunner(
+  runner = RecipeRunner(
     folder / "runs",
     values.data_dir,
     values.jobs,
@@ -199,11 +199,11 @@ def _make(artefact: Artefact, values: types.SimpleNamespace) -> bool:
   print(f"  {report_dir / 'report.md'}", flush=True)
   if not values.publish:
     return False
-  missing = len(result.cells) - len(result.cell_records)
+  missing = len(result.recipes) - len(result.cell_records)
   if not missing:
     publishing.publish(result)
     return True
-  missing_text = f"{missing} of {len(result.cells)} cells have not run"
+  missing_text = f"{missing} of {len(result.recipes)} cells have not run"
   if artefact.name in values.artefact:
     raise ValueError(
       f"publish=True: {artefact.name}: {missing_text}; run them first"
@@ -220,10 +220,11 @@ def commands(
 
   Args:
     result: the artefact's runs.
-    completed: function from a cell to the same with the folders that it reads.
+    completed: function from a recipe to the same with the folders that it
+      reads.
   """
-  cells = [*map(RunOf, result.tuning), *result.cells.values()]
-  runs = [completed(cell) for cell in cells if isinstance(cell, RunOf)]
+  recipes = [*map(RunOf, result.tuning), *result.recipes.values()]
+  runs = [completed(r) for r in recipes if isinstance(r, RunOf)]
   lines = [f"{command.line('run', run.arguments)}\n" for run in runs]
   return "".join(dict.fromkeys(lines))
 

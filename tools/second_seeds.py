@@ -30,7 +30,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.blocks import Claim, Quantity
-from experiments.artefacts.cell_runner import CellRunner
+from experiments.artefacts.recipe_runner import RecipeRunner
 
 DESIGNS = (
   "delta_sgd/transfer", "fco/figure2", "fco/speed", "bvr/table1", "domo/tuned",
@@ -47,7 +47,9 @@ def with_other_seeds(cell: Recipe) -> Recipe:
   return RunOf((*cell.arguments, f"--seed={','.join(map(str, seeds))}"))
 
 
-def claims_of(name: str, runner: CellRunner) -> tuple[list[Claim], list[Claim]]:
+def claims_of(
+  name: str, runner: RecipeRunner
+) -> tuple[list[Claim], list[Claim]]:
   """The claims of a design, from its published and from other seeds."""
   artefact = ARTEFACTS[name]
   records = publishing.records_of(artefact.paper)
@@ -56,10 +58,10 @@ def claims_of(name: str, runner: CellRunner) -> tuple[list[Claim], list[Claim]]:
   )
 
   def other_cells(choices: GridChoices) -> dict[Key, Recipe]:
-    cells = artefact.cells(choices)
+    cells = artefact.recipes(choices)
     return {key: with_other_seeds(cells[key]) for key in first.cell_records}
 
-  other_artefact = dataclasses.replace(artefact, cells=other_cells)
+  other_artefact = dataclasses.replace(artefact, recipes=other_cells)
   second = runner.run(other_artefact, "cpu", records)
   claims = lambda run: [item for item in run.blocks if isinstance(item, Claim)]
   return claims(first), claims(second)
@@ -107,7 +109,7 @@ def main() -> None:
   parser.add_argument("--output_dir", required=True, type=pathlib.Path)
   parser.add_argument("--jobs", type=int, default=1)
   options = parser.parse_args()
-  runner = CellRunner(options.output_dir, options.data_dir, options.jobs)
+  runner = RecipeRunner(options.output_dir, options.data_dir, options.jobs)
   heads = None
   for name in options.designs:
     row = compared(*claims_of(name, runner))

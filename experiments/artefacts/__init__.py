@@ -6,7 +6,7 @@ definitions.py      artefacts as `PAPER/artefacts.toml` declares them
 values.py           values of records, such as 'best train_loss'
 declared_claims.py  claims as they are declared
 views.py            tables and pictures as they are declared
-cell_runner.py      runs the cells of an artefact, none twice
+recipe_runner.py    runs the recipes of an artefact, none twice
 captions.py         what ran, said by its flags
 listing.py          all artefacts, and what they cost
 publishing.py       what is published of an artefact

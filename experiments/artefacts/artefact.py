@@ -49,7 +49,7 @@ class RunOf(NamedTuple):
   arguments: tuple[str, ...]
 
   @property
-  def flags(self) -> Mapping[str, Any]:
+  def identity(self) -> Mapping[str, Any]:
     """All on which its results depend; do not change it."""
     return spec_of(self.arguments).identity
 
@@ -72,7 +72,7 @@ class Computed(NamedTuple):
   options: Mapping[str, Any]
 
   @property
-  def flags(self) -> Mapping[str, Any]:
+  def identity(self) -> Mapping[str, Any]:
     """All on which its results depend, but the function."""
     return json_files.to_json(self.options)
 
@@ -150,7 +150,7 @@ class Artefact:
     name: 'domo/table1': the folder of the paper, and what the paper calls it.
     title: what it shows, in one line.
     setting: the paper's setting, in one line.
-    cells: `choices -> {key: cell}`.
+    recipes: `choices -> {key of a cell: its recipe}`.
     blocks: `records -> [block]`; `records` has at least one cell.
     keep: function from a run to what of it is recorded.
     sizes: the sizes that it has. An artefact whose data or network is too large
@@ -162,7 +162,7 @@ class Artefact:
   name: str
   title: str
   setting: str
-  cells: Callable[[GridChoices], dict[Key, Recipe]]
+  recipes: Callable[[GridChoices], dict[Key, Recipe]]
   blocks: Callable[[Records], list[Block]]
   keep: Callable[[Run], RecordedParts]
   sizes: tuple[str, ...] = tuple(SIZES)

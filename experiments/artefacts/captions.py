@@ -12,7 +12,7 @@ from experiments.artefacts.artefact import (
   Recipe,
   grid_of,
 )
-from experiments.artefacts.cell_runner import ArtefactResult, outcome_of_grid
+from experiments.artefacts.recipe_runner import ArtefactResult, outcome_of_grid
 from experiments.specification.spec import FLAGS, all_flags
 from experiments.studies.cell_runs import in_common
 from experiments.studies.records import Record
@@ -132,7 +132,7 @@ def reduction(result: ArtefactResult) -> Reduction:
   if result.size == "paper":
     return Reduction()
   choices = GridChoices("paper")
-  paper = result.artefact.cells(choices)
+  paper = result.artefact.recipes(choices)
   changed = _changed(result, paper, choices.grids)
   added = _added(result, paper, changed)
   return Reduction(changed, _missing(result, paper), added)
@@ -163,7 +163,7 @@ def in_full(reduction: Reduction) -> list[str]:
 
 def _missing(result: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
   """The phrase on cells of the paper that are not here, if any."""
-  number = sum(key in result.cells for key in paper)
+  number = sum(key in result.recipes for key in paper)
   if number == len(paper):
     return []
   whose = "" if result.artefact.origin == "ours" else "the paper's "
@@ -178,11 +178,11 @@ def _added(
   replaced = {"task": "pretrained", "rounds": "rounds"}  # By which flag.
   added = {
     ", ".join(
-      _values_text(name, [str(cell.flags[name])])
+      _values_text(name, [str(recipe.identity[name])])
       for name in ("task", "rounds")
-      if name in cell.flags and replaced[name] not in said
+      if name in recipe.identity and replaced[name] not in said
     ): None
-    for key, cell in result.cells.items()
+    for key, recipe in result.recipes.items()
     if key not in paper
   }
   if not added:
@@ -202,9 +202,9 @@ def _changed(
   chosen = {n for g in (*grids, *result.tuning) for n in grid_of(g)}
   differences = [
     difference
-    for key, cell in result.cells.items()
+    for key, recipe in result.recipes.items()
     if key in paper
-    for difference in _differences(paper[key], cell)
+    for difference in _differences(paper[key], recipe)
     if difference[0] not in chosen
   ]
   theirs, ours = _tried(grids), _tried(result.tuning)
@@ -278,11 +278,11 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
 
 def is_elsewhere(result: ArtefactResult) -> bool:
   """Whether no cell of the paper ran on the data that it has there."""
-  paper = result.artefact.cells(GridChoices("paper"))
-  data = lambda cell: str(cell.flags.get("task")).partition("_")[0]
+  paper = result.artefact.recipes(GridChoices("paper"))
+  data = lambda recipe: str(recipe.identity.get("task")).partition("_")[0]
   return not any(
-    data(paper[key]) == data(cell)
-    for key, cell in result.cells.items()
+    data(paper[key]) == data(recipe)
+    for key, recipe in result.recipes.items()
     if key in paper
   )
 
@@ -290,8 +290,11 @@ def is_elsewhere(result: ArtefactResult) -> bool:
 def stand_ins(result: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
   tasks, paper_tasks = (
-    {cell.flags.get("task") for cell in cells.values()}
-    for cells in (result.cells, result.artefact.cells(GridChoices("paper")))
+    {recipe.identity.get("task") for recipe in recipes.values()}
+    for recipes in (
+      result.recipes,
+      result.artefact.recipes(GridChoices("paper")),
+    )
   )
   tasks.discard(None)
   is_other = result.size != "paper" and tasks.isdisjoint(paper_tasks)
@@ -300,7 +303,7 @@ def stand_ins(result: ArtefactResult) -> str:
 
 def _differences(theirs: Recipe, ours: Recipe) -> list[tuple[str, str, str]]:
   """(flag, the paper's value, ours) for each flag that differs."""
-  a, b = theirs.flags, ours.flags
+  a, b = theirs.identity, ours.identity
   seeds = [str(len(np.atleast_1d(flags.get("seed", 0)))) for flags in (a, b)]
   return [
     (name, shown_value(a.get(name)), shown_value(b.get(name)))
@@ -338,7 +341,7 @@ def reuse_note(result: ArtefactResult, old_records: Sequence[Record]) -> str:
     old_records: the records that existed before.
   """
   records = result.records
-  is_whole = len(result.cell_records) == len(result.cells)
+  is_whole = len(result.cell_records) == len(result.recipes)
   if not is_whole or not all(record in old_records for record in records):
     return ""
   return (

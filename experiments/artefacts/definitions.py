@@ -165,7 +165,7 @@ def _artefact(name: str, entries: Entries) -> Artefact:
     name,
     entries["title"],
     entries["setting"],
-    functools.partial(cells, entries),
+    functools.partial(recipes, entries),
     function("blocks", blocks),
     function("keep", keep),
     tuple(entries.get("sizes", SIZES)),
@@ -195,14 +195,14 @@ def at_size(entries: Entries, size: str) -> dict[str, Any]:
   return merged(entries, entries.get(size, {}))
 
 
-def cells(entries: Entries, choices: GridChoices) -> dict[Key, Recipe]:
+def recipes(entries: Entries, choices: GridChoices) -> dict[Key, Recipe]:
   """A run or a call for each row, column and third part of an artefact."""
   here = at_size(entries, choices.size)
-  also = _cells(merged(here, here["also"]), choices) if "also" in here else {}
-  return _cells(here, choices) | also
+  also = _recipes(merged(here, here["also"]), choices) if "also" in here else {}
+  return _recipes(here, choices) | also
 
 
-def _cells(entries: Entries, choices: GridChoices) -> dict[Key, Recipe]:
+def _recipes(entries: Entries, choices: GridChoices) -> dict[Key, Recipe]:
   declared = entries.get("calls", entries)
   axes = ("rows", "columns", "thirds")
   axes = [declared[axis] for axis in axes if axis in declared]

@@ -13,7 +13,7 @@ from experiments.artefacts.artefact import (
   RunOf,
   spec_of,
 )
-from experiments.artefacts.cell_runner import RecordIndex
+from experiments.artefacts.recipe_runner import RecordIndex
 from experiments.studies.records import Record
 from fedjax_opt.study import words
 
@@ -45,7 +45,7 @@ def _programs(artefact: Artefact, size: str) -> str:
   runs, computations = _work(artefact, size)
   parts = []
   if runs:
-    all_flags = [run.flags for run in runs]
+    all_flags = [run.identity for run in runs]
     tasks = dict.fromkeys(flags["task"] for flags in all_flags)
     rounds = words.span(flags["rounds"] for flags in all_flags)
     points = sum(map(_num_points, all_flags))
@@ -67,7 +67,7 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
   times, index = _times(records), RecordIndex(records)
-  missing = [run.flags for run in runs if index.find(run) is None]
+  missing = [run.identity for run in runs if index.find(run) is None]
   if not all(flags["task"] in times for flags in missing):
     return None
   seconds = sum(times[flags["task"]] * _epochs(flags) for flags in missing)
@@ -77,10 +77,10 @@ def time_left(artefact: Artefact, size: str) -> str | None:
 def _work(artefact: Artefact, size: str) -> tuple[list[RunOf], int]:
   """The runs, each once, and how many other computations there are."""
   choices = GridChoices(size)
-  cells = artefact.cells(choices).values()
-  runs = [cell for cell in cells if isinstance(cell, RunOf)]
+  recipes = artefact.recipes(choices).values()
+  runs = [recipe for recipe in recipes if isinstance(recipe, RunOf)]
   all_runs = dict.fromkeys([*map(RunOf, choices.grids), *runs])
-  return list(all_runs), len(cells) - len(runs)
+  return list(all_runs), len(recipes) - len(runs)
 
 
 def _times(records: Iterable[Record]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from experiments.artefacts import captions
 from experiments.artefacts.artefact import ORIGINS, Artefact
 from experiments.artefacts.blocks import VERDICTS, Block, Claim, Picture, Table
-from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
+from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.studies.records import Record
 from fedjax_opt.results.names import capitalized
 from fedjax_opt.study.plots import panels
@@ -106,7 +106,7 @@ class Page:
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def result(self, artefact: Artefact, size: str) -> ArtefactResult:
     """The recorded result of an artefact."""
-    return CellRunner(None).run(artefact, size, self._records)
+    return RecipeRunner(None).run(artefact, size, self._records)
 
   def sizes(self, artefact: Artefact) -> list[str]:
     """The sizes that are published, the paper's first."""
@@ -288,9 +288,9 @@ def _facts(result: ArtefactResult) -> list[str]:
   facts.append(captions.chosen(result))
   if changes := captions.in_full(captions.reduction(result)):
     facts.append(f"Reduced: {'; '.join(changes)}.")
-  missing = len(result.cells) - len(records)
+  missing = len(result.recipes) - len(records)
   if missing:
-    facts.append(f"{missing} of {len(result.cells)} cells have not run.")
+    facts.append(f"{missing} of {len(result.recipes)} cells have not run.")
   return [fact for fact in facts if fact]
 
 

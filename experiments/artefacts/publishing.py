@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from experiments.artefacts import paper_pages
 from experiments.artefacts.artefact import Artefact
-from experiments.artefacts.cell_runner import ArtefactResult
+from experiments.artefacts.recipe_runner import ArtefactResult
 from experiments.studies import records
 from experiments.studies.records import Record
 from fedjax_opt.files import json_files

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from experiments import compare, run
-from experiments.artefacts import artefact, cell_runner
+from experiments.artefacts import artefact, recipe_runner
 from experiments.studies.store import Store
 from fedjax_opt.files import folders, json_files, locks
 from tests.helpers.commands import call
@@ -154,7 +154,7 @@ def test_a_computation_of_an_artefact(tmp_path):
   cell = artefact.Computed(lambda: pytest.fail("must not be computed"), {})
   store = Store(tmp_path)
   with locks.held("output_dir", folder):
-    message = refusal(cell_runner._run_cell, ("one", cell), store)
+    message = refusal(recipe_runner._run_recipe, ("one", cell), store)
   assert message == in_use(folder, os.getpid())
 
 

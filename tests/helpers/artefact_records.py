@@ -14,7 +14,7 @@ def flags_by_key(name, size="paper"):
   """Key -> all flags of each run of an artefact."""
   return {
     key: spec_of(cell.arguments).identity
-    for key, cell in ARTEFACTS[name].cells(GridChoices(size)).items()
+    for key, cell in ARTEFACTS[name].recipes(GridChoices(size)).items()
     if isinstance(cell, RunOf)
   }
 
@@ -48,7 +48,7 @@ def of_points(cell, accuracy):
 
 def filled(name, size, of_key, make=of_finals):
   """All runs of an artefact, with records of what `of_key` says of a key."""
-  cells = ARTEFACTS[name].cells(GridChoices(size))
+  cells = ARTEFACTS[name].recipes(GridChoices(size))
   return {
     key: make(cell, of_key(key))
     for key, cell in cells.items()

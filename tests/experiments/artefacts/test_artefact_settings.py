@@ -33,7 +33,7 @@ def test_every_artefact(artefact):
   assert {"smoke", "paper"} <= set(artefact.sizes)
   for size in artefact.sizes:
     choices = GridChoices(size)
-    for cell in artefact.cells(choices).values():
+    for cell in artefact.recipes(choices).values():
       if isinstance(cell, RunOf):
         spec_of(cell.arguments)
       else:
@@ -74,7 +74,7 @@ def test_the_papers_settings(name):
 def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   """And for each network by itself."""
   choices = GridChoices("paper")
-  cells = ARTEFACTS[name].cells(choices).values()
+  cells = ARTEFACTS[name].recipes(choices).values()
   grids = [spec_of(grid).identity for grid in choices.grids]
   for flags in grids:
     expected = SETTINGS["grids"]

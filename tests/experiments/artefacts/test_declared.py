@@ -175,7 +175,7 @@ def test_the_page_has_an_artefact_that_can_be():
   text = re.search("```toml\n(.*?)```", page.read_text(), re.DOTALL)[1]
   (entries,) = tomllib.loads(text).values()
   choices = GridChoices("cpu")
-  cells = definitions.cells(entries, choices)
+  cells = definitions.recipes(entries, choices)
   assert set(cells) == {
     (row, column) for row in entries["rows"] for column in entries["columns"]
   }
@@ -196,7 +196,7 @@ def test_elsewhere_other_flags_replace_the_preset_but_not_that_of_the_grid():
   }  # fmt: skip
   flags = {
     key[1]: c.arguments
-    for key, c in definitions.cells(entries, choices).items()
+    for key, c in definitions.recipes(entries, choices).items()
   }
   assert flags["here"] == ("--rounds=3", "--client=sgd", "--client_lr=0.1")
   assert flags["there"] == ("--rounds=5", "--client=sgd", "--client_lr=0.1")

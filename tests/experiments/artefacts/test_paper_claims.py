@@ -23,7 +23,7 @@ RUNS = [
   for name, artefact in ARTEFACTS.items()
   if not any(
     isinstance(cell, Computed)
-    for cell in artefact.cells(GridChoices("smoke")).values()
+    for cell in artefact.recipes(GridChoices("smoke")).values()
   )
 ]
 

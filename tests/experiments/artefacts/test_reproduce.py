@@ -13,10 +13,10 @@ from experiments import reproduce
 from experiments.artefacts import (
   ARTEFACTS,
   captions,
-  cell_runner,
   listing,
   paper_pages,
   publishing,
+  recipe_runner,
 )
 from experiments.artefacts.artefact import (
   Artefact,
@@ -26,7 +26,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.blocks import Claim, Picture, Quantity, Table
-from experiments.artefacts.cell_runner import ArtefactResult, CellRunner
+from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.single_run import running
 from experiments.studies import records, store
 from fedjax_opt import plots
@@ -89,13 +89,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(folder):
-  return CellRunner(folder).run(ARTEFACT, "smoke")
+  return RecipeRunner(folder).run(ARTEFACT, "smoke")
 
 
 @pytest.fixture
 def no_run(monkeypatch):
   monkeypatch.setattr(running, "perform", lambda *_: 1 / 0)
-  monkeypatch.setattr(cell_runner, "_compute", lambda *_: 1 / 0)
+  monkeypatch.setattr(recipe_runner, "_compute", lambda *_: 1 / 0)
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_settings_are_chosen_before_cells_run(outcome):
   assert outcome.tuning[grid].history.rounds == [2]
   by_key = outcome.cell_records
   assert by_key[("best",)].points[0]["client_lr"] == pytest.approx(0.1)
-  assert list(by_key) == list(outcome.cells)
+  assert list(by_key) == list(outcome.recipes)
   assert by_key[("gap",)].final("gap").tolist() == [0.5, 0.25]
   assert ARTEFACT.blocks(by_key)[-1].quantities[0].margin > 0.1
 
@@ -122,14 +122,14 @@ def test_the_same_run_is_done_once(outcome, folder):
 
 
 def test_what_is_there_is_not_run_again(outcome, folder, no_run):
-  rerun = CellRunner(folder).run(ARTEFACT, "smoke")
+  rerun = RecipeRunner(folder).run(ARTEFACT, "smoke")
   assert list(rerun.cell_records) == list(outcome.cell_records)
 
 
 def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   records.write(tmp_path / "all.jsonl", outcome.records)
   read = records.read(tmp_path / "all.jsonl")
-  runner_ = CellRunner(tmp_path / "runs")
+  runner_ = RecipeRunner(tmp_path / "runs")
   rerun = runner_.run(ARTEFACT, "smoke", read)
   for key, record in outcome.cell_records.items():
     for name, values in record.history.metrics.items():
@@ -157,12 +157,14 @@ def test_a_tie_in_the_recorded_digits_is_a_tie(
       tied if arguments == grid else of_run(run, arguments, parts)
     ),
   )
-  rerun = CellRunner(folder).run(ARTEFACT, "smoke")
-  assert spec_of(rerun.cells[("best",)].arguments).identity["client_lr"] == 1e-6
+  rerun = RecipeRunner(folder).run(ARTEFACT, "smoke")
+  assert (
+    spec_of(rerun.recipes[("best",)].arguments).identity["client_lr"] == 1e-6
+  )
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
-  for only in (CellRunner(tmp_path, only_found=True), CellRunner(None)):
+  for only in (RecipeRunner(tmp_path, only_found=True), RecipeRunner(None)):
     result = only.run(ARTEFACT, "smoke")
     assert (result.cell_records, result.tuning) == ({}, {})
     text = paper_pages.markdown(result, ".")
@@ -186,7 +188,9 @@ def test_a_diverged_record_survives_its_file(tmp_path):
 
 
 def test_commands_can_be_called(folder):
-  runner_ = CellRunner(folder, data_dir="my data", pretrained_dir="my encoders")
+  runner_ = RecipeRunner(
+    folder, data_dir="my data", pretrained_dir="my encoders"
+  )
   runs = {("text",): RunOf(TEXT), ("other",): RunOf(TINY)}
   first, second = reproduce.commands(
     ArtefactResult(ARTEFACT, "smoke", runs, {}, {}), runner_.completed
@@ -223,13 +227,15 @@ def test_publishing(outcome, folder, tmp_path, monkeypatch):
   monkeypatch.setattr(records, "_DIGITS", 1)
   (tmp_path / "some").mkdir()
   for _ in range(2):  # The second time it replaces.
-    publishing.publish(CellRunner(folder).run(ARTEFACT, "smoke"))
+    publishing.publish(RecipeRunner(folder).run(ARTEFACT, "smoke"))
   text = publishing.file_of(ARTEFACT, "smoke").read_text()
   assert text.startswith("# some, Table 9\n\nBack to [some](../README.md).")
   assert "A table. Paper: a setting." in text
   assert "![All](../figures/table9_all.png)" in text
   assert text != publishing.text_of(outcome)
-  rerun = CellRunner(None).run(ARTEFACT, "smoke", publishing.records_of("some"))
+  rerun = RecipeRunner(None).run(
+    ARTEFACT, "smoke", publishing.records_of("some")
+  )
   assert text == publishing.text_of(rerun)
   assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
   assert (tmp_path / "some" / "figures" / "table9_all_phone.png").exists()
@@ -292,7 +298,7 @@ def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
   monkeypatch.setattr(publishing, "records_of", lambda paper: other_records)
   (minutes,) = re.findall(r"^(\d+) min$", listing.time_left(table, "cpu"))
   runs, _ = listing._work(table, "cpu")
-  points = sum(listing._num_points(run.flags) for run in runs)
+  points = sum(listing._num_points(run.identity) for run in runs)
   seconds = listing._times(other_records)["cifar10_small_cnn"]
   assert int(minutes) == pytest.approx(20 * points * seconds / 60, abs=1)
 
@@ -325,15 +331,17 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   """In any order, and with defaults or without; not if a preset changed."""
   record = outcome.cell_records["other",]
   other = dataclasses.replace(record, flags={**record.flags, "batch_size": 16})
-  assert cell_runner.RecordIndex([other]).find(outcome.cells["other",]) is None
-  index = cell_runner.RecordIndex([other, record])
+  assert (
+    recipe_runner.RecordIndex([other]).find(outcome.recipes["other",]) is None
+  )
+  index = recipe_runner.RecordIndex([other, record])
   # An older record, of a flag less; its algorithm is the default one.
   older = {n: v for n, v in record.flags.items() if n != "average_state"}
   assert len(older) < len(record.flags)
   assert "algorithm" not in older
   flags = spec_of(record.arguments).identity
   assert store.other_flags_text(older, flags) is None
-  first, *middle, seed = outcome.cells["other",].arguments
+  first, *middle, seed = outcome.recipes["other",].arguments
   same_run = RunOf((seed, "--algorithm=fed_avg", *middle, first))
   assert index.find(same_run) is record
   assert index.find(RunOf((*same_run.arguments, "--rounds=3"))) is None
@@ -357,10 +365,12 @@ def test_where_an_encoder_and_data_are_does_not_say_what_they_are():
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
-  index = cell_runner.RecordIndex([])
-  assert CellRunner(tmp_path)._records({"one": RunOf(TEXT)}, None, index) == {}
+  index = recipe_runner.RecordIndex([])
+  assert (
+    RecipeRunner(tmp_path)._records({"one": RunOf(TEXT)}, None, index) == {}
+  )
   assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
-  runner_ = CellRunner(tmp_path, pretrained_dir="folder")
+  runner_ = RecipeRunner(tmp_path, pretrained_dir="folder")
   ready = runner_.completed(RunOf(TEXT)).arguments
   assert ready[-1] == f"--pretrained={pathlib.Path('folder/small')}"
 
@@ -386,8 +396,8 @@ def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
 def test_the_file_of_an_artefact_says_what_the_records_say(artefact, size):
   """No number of it was typed, and all that is published is there."""
   recorded = publishing.records_of(artefact.paper)
-  outcome = CellRunner(None).run(artefact, size, recorded)
-  assert len(outcome.cell_records) == len(outcome.cells)
+  outcome = RecipeRunner(None).run(artefact, size, recorded)
+  assert len(outcome.cell_records) == len(outcome.recipes)
   text = publishing.file_of(artefact, size).read_text(encoding="utf-8")
   assert text == publishing.text_of(outcome)
 

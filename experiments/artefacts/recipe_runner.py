@@ -1,4 +1,4 @@
-"""Runs the cells of an artefact: each once, several at a time, none twice."""
+"""Runs the recipes of an artefact: each once, several at a time, none twice."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from fedjax_opt.files import locks
 from fedjax_opt.results.outcome import Outcome, outcome_of
 from fedjax_opt.results.selection import Criterion
 
-_RECORD = "record.json"  # Of a computation, in its folder.
+_RECORD = "record.json"  # The record of a computation, in its folder.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +37,14 @@ class ArtefactResult:
   Attributes:
     artefact: which.
     size: one of its sizes.
-    cells: all its cells.
+    recipes: key -> recipe, of all its cells.
     cell_records: key -> record, of the cells that have run.
     tuning: flags of a grid -> its record, of the grids that have run.
   """
 
   artefact: Artefact
   size: str
-  cells: dict[Key, Recipe]
+  recipes: dict[Key, Recipe]
   cell_records: dict[Key, Record]
   tuning: dict[tuple[str, ...], Record]
 
@@ -60,8 +60,8 @@ class ArtefactResult:
 
 
 @dataclasses.dataclass(frozen=True)
-class CellRunner:
-  """Runs cells, unless they are recorded or their folder has them.
+class RecipeRunner:
+  """Runs recipes, unless they are recorded or their folder has them.
 
   Attributes:
     folder: folder of all runs; None to run nothing and show what is recorded.
@@ -103,7 +103,7 @@ class CellRunner:
     while True:
       chosen = {grid: choice(record) for grid, record in tuning.items()}
       choices = GridChoices(size, chosen)
-      cells = artefact.cells(choices)
+      recipes = artefact.recipes(choices)
       grids = {g: RunOf(g) for g in choices.grids if g not in tuning}
       if not grids:
         break
@@ -111,59 +111,66 @@ class CellRunner:
       tuning |= cell_records
       # Nothing runs, so the settings of these grids are not chosen.
       if len(cell_records) < len(grids):
-        return ArtefactResult(artefact, size, cells, {}, tuning)
-    cell_records = self._records(cells, artefact.keep, index)
-    return ArtefactResult(artefact, size, cells, cell_records, tuning)
+        return ArtefactResult(artefact, size, recipes, {}, tuning)
+    cell_records = self._records(recipes, artefact.keep, index)
+    return ArtefactResult(artefact, size, recipes, cell_records, tuning)
 
   def _records(
     self,
-    cells: Mapping[Any, Recipe],
+    recipes: Mapping[Any, Recipe],
     keep: Callable[[Run], RecordedParts],
     index: "RecordIndex",
   ) -> dict[Any, Record]:
-    """The records of cells; cells without a record run now."""
-    find = lambda cell: index.find(cell) or self._stored(cell, keep)
-    by_key = {key: find(cell) for key, cell in cells.items()}
-    # Two keys may have the same cell.
-    missing = {cells[k].name: cells[k] for k, r in by_key.items() if not r}
+    """The records by key; recipes without a record run now."""
+    find = lambda recipe: index.find(recipe) or self._stored(recipe, keep)
+    by_key = {key: find(recipe) for key, recipe in recipes.items()}
+    # Two keys may have the same recipe.
+    missing = {recipes[k].name: recipes[k] for k, r in by_key.items() if not r}
     if missing and self.folder and not self.only_found:
       self._run(missing)
-      for key, cell in cells.items():
-        by_key[key] = by_key[key] or self._stored(cell, keep)
+      for key, recipe in recipes.items():
+        by_key[key] = by_key[key] or self._stored(recipe, keep)
     return {key: record for key, record in by_key.items() if record}
 
   def _stored(
-    self, cell: Recipe, keep: Callable[[Run], RecordedParts]
+    self, recipe: Recipe, keep: Callable[[Run], RecordedParts]
   ) -> Record | None:
-    """The record of a cell that its folder has; None if it has none."""
+    """The record that a recipe's folder has; None if it has none."""
     if self.folder is None:
       return None
-    if isinstance(cell, Computed):
-      path = self.folder / cell.name / _RECORD
+    if isinstance(recipe, Computed):
+      path = self.folder / recipe.name / _RECORD
       return next(iter(records.read(path)), None)
     # A run on other data than it would read now is not found.
-    run = self._store.find(spec_of(self.completed(cell).arguments))
+    run = self._store.find(spec_of(self.completed(recipe).arguments))
     # Values are rounded as in its file; else ties could be decided otherwise.
     return run and records.as_read(
-      records.of_run(run, cell.arguments, keep(run))
+      records.of_run(run, recipe.arguments, keep(run))
     )
 
   def _run(self, missing: Mapping[str, Recipe]) -> None:
-    """Runs cells, by folder name."""
-    named_cells = [
-      (name, self.completed(cell))
-      for name, cell in missing.items()
-      if not self._lacks_start(cell)
+    """Runs recipes, by folder name."""
+    named_recipes = [
+      (name, self.completed(recipe))
+      for name, recipe in missing.items()
+      if not self._lacks_start(recipe)
     ]
     done = executors.map_cells(
-      _run_cell, named_cells, self._store, self.jobs, self.executor, self.folder
+      _run_recipe,
+      named_recipes,
+      self._store,
+      self.jobs,
+      self.executor,
+      self.folder,
     )
     for number, (name, seconds) in enumerate(done, 1):
-      print(f"{number}/{len(named_cells)} {name}: {seconds:.0f} s", flush=True)
+      print(
+        f"{number}/{len(named_recipes)} {name}: {seconds:.0f} s", flush=True
+      )
 
-  def _lacks_start(self, cell: Recipe) -> bool:
-    """Whether a cell's encoder starts from a folder that is not given."""
-    start = cell.flags.get("pretrained")
+  def _lacks_start(self, recipe: Recipe) -> bool:
+    """Whether a recipe's encoder starts from a folder that is not given."""
+    start = recipe.identity.get("pretrained")
     if start is None or self.pretrained_dir is not None:
       return False
     print(
@@ -173,22 +180,22 @@ class CellRunner:
     )
     return True
 
-  def completed(self, cell: Recipe) -> Recipe:
-    """The cell with --data_dir and the folder of its encoder filled in."""
-    start = cell.flags.get("pretrained")
+  def completed(self, recipe: Recipe) -> Recipe:
+    """The recipe with --data_dir and the folder of its encoder filled in."""
+    start = recipe.identity.get("pretrained")
     if start is not None and self.pretrained_dir is not None:
       folder = pathlib.Path(self.pretrained_dir) / start
-      flags = [a for a in cell.arguments if not a.startswith("--pretrained=")]
-      cell = RunOf((*flags, f"--pretrained={folder}"))
-    if isinstance(cell, Computed) or self.data_dir is None:
-      return cell
-    if "data_dir" not in spec_of(cell.arguments).task.choice.takes:
-      return cell
-    return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
+      flags = [a for a in recipe.arguments if not a.startswith("--pretrained=")]
+      recipe = RunOf((*flags, f"--pretrained={folder}"))
+    if isinstance(recipe, Computed) or self.data_dir is None:
+      return recipe
+    if "data_dir" not in spec_of(recipe.arguments).task.choice.takes:
+      return recipe
+    return RunOf((*recipe.arguments, f"--data_dir={self.data_dir}"))
 
 
 class RecordIndex:
-  """Records, found by the cell or grid that they belong to."""
+  """Records, found by the recipe that they belong to."""
 
   def __init__(self, records: Sequence[Record]):
     """Records of runs and of computations, in the order of preference."""
@@ -196,11 +203,11 @@ class RecordIndex:
     calls = [record for record in records if not record.arguments]
     self._computed = {record.flags["digest"]: record for record in calls[::-1]}
 
-  def find(self, cell: Recipe) -> Record | None:
-    """The record of a cell; for a run, one with the same flags."""
-    if isinstance(cell, Computed):
-      return self._computed.get(cell.name)
-    wanted = cell.flags
+  def find(self, recipe: Recipe) -> Record | None:
+    """The record of a recipe; for a run, one with the same flags."""
+    if isinstance(recipe, Computed):
+      return self._computed.get(recipe.name)
+    wanted = recipe.identity
     for record in self._runs:
       shared = record.flags.keys() & wanted.keys()
       # Nearly all records end here, before what the other flags mean is known.
@@ -234,9 +241,11 @@ def _of_tuning(run: Run) -> RecordedParts:
 # In a worker, if there are several.
 
 
-def _run_cell(cell: tuple[str, Recipe], runs: Store) -> tuple[str, float]:
-  """Runs one cell into its folder; returns its name and the seconds."""
-  name, recipe = cell
+def _run_recipe(
+  named_recipe: tuple[str, Recipe], runs: Store
+) -> tuple[str, float]:
+  """Runs a recipe into its folder; returns its name and the seconds."""
+  name, recipe = named_recipe
   start, folder = time.monotonic(), runs.folder / name
   if isinstance(recipe, RunOf):
     runs.run(spec_of(recipe.arguments))
@@ -246,13 +255,13 @@ def _run_cell(cell: tuple[str, Recipe], runs: Store) -> tuple[str, float]:
   return name, time.monotonic() - start
 
 
-def _compute(name: str, cell: Computed, folder: pathlib.Path) -> None:
-  """Calls the function of a cell, and writes what it returned."""
+def _compute(name: str, recipe: Computed, folder: pathlib.Path) -> None:
+  """Calls the function of a recipe, and writes what it returned."""
   start = time.monotonic()
-  history, points = cell.function(**cell.options)
+  history, points = recipe.function(**recipe.options)
   seconds = time.monotonic() - start
-  flags = {"digest": name, "function": cell.function.__qualname__}
+  flags = {"digest": name, "function": recipe.function.__qualname__}
   about = records.about_now(seconds)
-  record = Record((), flags | dict(cell.options), about, points, history)
+  record = Record((), flags | dict(recipe.options), about, points, history)
   folder.mkdir(parents=True, exist_ok=True)
   records.write(folder / _RECORD, [record])
