@@ -67,15 +67,15 @@ def script(shell: str, commands: Iterable[str]) -> str:
 
 def flags_of_commands() -> dict[str, list[str]]:
   """Command -> its flags, with = before a value."""
-  of_run = list(spec.all_flags())
-  of_study = [name for name in of_run if name not in request.OF_A_RUN]
-  study_flags = [name for name in request.OF_STUDY if name not in of_study]
+  run_flags = list(spec.all_flags())
+  shared_flags = [name for name in run_flags if name not in request.OF_A_RUN]
+  study_flags = [name for name in request.OF_STUDY if name not in shared_flags]
   return {
-    "run": _typed([*of_run, "flagfile", *ANSWERS]),
+    "run": _typed([*run_flags, "flagfile", *ANSWERS]),
     "compare": _typed(
-      [*study_flags, *of_study, "flagfile", *ANSWERS], spec.conditions()
+      [*study_flags, *shared_flags, "flagfile", *ANSWERS], spec.conditions()
     ),
-    "convert": [*_typed([*of_run, "flagfile", *ANSWERS]), "--verify"],
+    "convert": [*_typed([*run_flags, "flagfile", *ANSWERS]), "--verify"],
     "reproduce": [
       "--help",
       *(f"--{n}{'=' * (v is not False)}" for n, v in reproduce.FLAGS.items()),

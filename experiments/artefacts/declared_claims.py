@@ -288,11 +288,11 @@ def _limited(
   """The quantity that a value is above or below a limit, or near it."""
   limit = getattr(part, bound)
   name = f"{key[0]}, {of.label} {bound} {limit:g} by"
-  of_seeds = _measured(records, key, of)
-  if bound == "near" and of_seeds is not None:
-    margin = part.within - of.scale * np.abs(of_seeds - limit)
+  per_seed = _measured(records, key, of)
+  if bound == "near" and per_seed is not None:
+    margin = part.within - of.scale * np.abs(per_seed - limit)
     name = f"{part.within:g} less the distance of {key[0]} to {limit:g}"
     return Quantity(name, tuple(margin.tolist()), of.unit)
   scale = of.scale if bound == "above" else -of.scale
-  limits = None if of_seeds is None else np.full_like(of_seeds, limit)
-  return _above(name, (key[0], "the limit"), (of_seeds, limits), of, scale)
+  limits = None if per_seed is None else np.full_like(per_seed, limit)
+  return _above(name, (key[0], "the limit"), (per_seed, limits), of, scale)

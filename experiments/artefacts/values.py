@@ -142,23 +142,23 @@ def _measured(
 
 
 def with_interval(
-  of_seeds: Sequence[float], metric: str, deviation: bool = False
+  per_seed: Sequence[float], metric: str, deviation: bool = False
 ) -> str:
   """The mean over seeds with its 95 % interval: 91.2 (90.1 to 92.3).
 
   Args:
-    of_seeds: one value for each seed.
+    per_seed: one value for each seed.
     metric: the metric of these values.
     deviation: whether the standard deviation is beside the mean, if there is an
       interval: 91.20 ± 0.45 (90.1 to 92.3).
   """
-  of_seeds = np.asarray(of_seeds, float)
-  num_lost = int(np.sum(~np.isfinite(of_seeds)))
+  per_seed = np.asarray(per_seed, float)
+  num_lost = int(np.sum(~np.isfinite(per_seed)))
   if num_lost:
-    is_all = num_lost == len(of_seeds)
-    return "diverged" if is_all else f"{num_lost} of {len(of_seeds)} diverged"
-  text, ends = NumberFormat(metric).texts(statistics.mean_interval(of_seeds))
+    is_all = num_lost == len(per_seed)
+    return "diverged" if is_all else f"{num_lost} of {len(per_seed)} diverged"
+  text, ends = NumberFormat(metric).texts(statistics.mean_interval(per_seed))
   if deviation and ends:
     write = NumberFormat(metric, 2).value
-    text = f"{write(of_seeds.mean())} ± {write(of_seeds.std(ddof=1))}"
+    text = f"{write(per_seed.mean())} ± {write(per_seed.std(ddof=1))}"
   return f"{text} ({ends})" if ends else text

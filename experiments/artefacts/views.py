@@ -171,8 +171,8 @@ def _cell(declared: TableDeclaration, cells: Records, key: Key) -> str:
   if declared.less is not None:
     return lead(cells, key, (declared.less, *key[1:])).text(1)
   measure = value(declared.value)
-  of_seeds = measure.compute(cells[key])
-  text = with_interval(of_seeds, measure.metric, declared.deviation)
+  per_seed = measure.compute(cells[key])
+  text = with_interval(per_seed, measure.metric, declared.deviation)
   return f"**{text}**" if list(key[:2]) in declared.bold else text
 
 

@@ -85,16 +85,16 @@ def typed(given: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     ValueError: one line, for an unknown flag or an invalid value.
   """
-  of_run = kinds()
+  run_kinds = kinds()
   for name in given:
-    if name not in of_run:  # Such as flagfile, which absl would read.
-      raise ValueError(mistakes.no_such_flag(name, of_run))
+    if name not in run_kinds:  # Such as flagfile, which absl would read.
+      raise ValueError(mistakes.no_such_flag(name, run_kinds))
   words = [argument(name, value) for name, value in given.items()]
   with_values = [word for word in words if "=" in word]
   # A flag whose value is missing would take the next word for it.
   groups = [with_values, *([word] for word in words if "=" not in word)]
   return completed(
-    dict(pair for group in groups for pair in read(group, of_run))
+    dict(pair for group in groups for pair in read(group, run_kinds))
   )
 
 

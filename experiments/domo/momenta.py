@@ -65,11 +65,11 @@ def _grid(parts: Records) -> Grid:
   mean = lambda key: (
     float(np.mean(accuracies(parts[key]))) if key in parts else np.nan
   )
-  of_cells = np.array(
+  cell_values = np.array(
     [[mean((row, column)) for column in columns] for row in rows]
   )
   numbers = lambda keys: [key.split()[-1] for key in keys]
-  return Grid(of_cells, ("mu_s", numbers(rows)), ("mu_l", numbers(columns)))
+  return Grid(cell_values, ("mu_s", numbers(rows)), ("mu_l", numbers(columns)))
 
 
 def _best(title: str, parts: Records) -> Claim:

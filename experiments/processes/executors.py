@@ -144,9 +144,9 @@ def _dask(executor: str, folder: pathlib.Path) -> CellExecutor:
   submit = functools.partial(client.submit, pure=False)
   futures: list[Any] = []
 
-  def as_completed(of_cells):
-    futures.extend(of_cells)
-    for future in distributed.as_completed(of_cells, loop=client.loop):
+  def as_completed(cell_futures):
+    futures.extend(cell_futures)
+    for future in distributed.as_completed(cell_futures, loop=client.loop):
       yield future
       # Otherwise the finished cells of a worker that dies would run again.
       future.release()

@@ -54,16 +54,16 @@ def grids(standing: Leaderboard) -> dict[str, MeanGrid]:
   Only conditions that are compared by an accuracy count.
   """
   studies = {n: s for n, s in standing.studies.items() if is_fraction(s.metric)}
-  of_method: dict[str, list[Means]] = {}
+  means_by_method: dict[str, list[Means]] = {}
   for name, study in studies.items():
     scale = standing.condition(name).scale
     for cell in study.cells:
       if cell.tuning_runs is not None:
         means = _means(cell, study.metric, scale)
-        of_method.setdefault(cell.method, []).append(means)
+        means_by_method.setdefault(cell.method, []).append(means)
   by_method = {
     method: _grid(means)
-    for method, means in of_method.items()
+    for method, means in means_by_method.items()
     if len(means) == len(studies)
   }
   return {method: grid for method, grid in by_method.items() if grid.test.size}

@@ -54,7 +54,7 @@ class Leaderboard:
     It has the methods that ran under every condition that has run and is
     compared by an accuracy.
     """
-    of_method: dict[str, list[np.ndarray]] = {}
+    by_method: dict[str, list[np.ndarray]] = {}
     studies = [s for s in self.studies.values() if is_fraction(s.metric)]
     for study in studies:
       best = np.nanmax([v.value.estimate for v in study.verdicts] or [np.nan])
@@ -62,10 +62,10 @@ class Leaderboard:
         values = cell.final(study.metric)
         if cell.report_runs is None:
           values = np.full(self.reference.report_seeds, np.nan)
-        of_method.setdefault(cell.method, []).append(
+        by_method.setdefault(cell.method, []).append(
           np.nan_to_num(values / best)
         )
-    columns = {m: v for m, v in of_method.items() if len(v) == len(studies)}
+    columns = {m: v for m, v in by_method.items() if len(v) == len(studies)}
     return {method: np.stack(values, 1) for method, values in columns.items()}
 
   def mean_ranks(self) -> dict[str, Interval]:

@@ -19,7 +19,7 @@ def write(
   job: Job,
   result: fo.Result,
   point: int | None,
-  of_clients: Mapping[str, fo.ClientMetrics],
+  client_metrics: Mapping[str, fo.ClientMetrics],
 ) -> dict[str, Any] | None:
   """Writes `timetable.csv` and `timetable.png` of a seed.
 
@@ -29,7 +29,7 @@ def write(
     job: the run.
     result: the run's result.
     point: the selected point; None if all diverged.
-    of_clients: metrics on clients' own test examples.
+    client_metrics: metrics on clients' own test examples.
 
   Returns:
     The entries for summary.json; None without a clock.
@@ -47,7 +47,7 @@ def write(
     fo.schedules.write_events(tables[seed], job.output_dir / "timetable.csv")
   path: pathlib.Path = job.output_dir / "timetable.png"
   fo.plots.timetable(tables[seed], groups, path, title=_title(job, seed))
-  values = _values(job, result, point, seed, of_clients)
+  values = _values(job, result, point, seed, client_metrics)
   return {
     **{n: [getattr(counts, n) for counts in usage.values()] for n in _SCALARS},
     "seed": seed,
@@ -87,14 +87,14 @@ def _of_group(in_group, seconds, updates, values) -> dict[str, Any]:
   return shared | {n: v for n, v in means.items() if np.isfinite(v)}
 
 
-def _values(job, result, point, seed, of_clients) -> dict[str, np.ndarray]:
+def _values(job, result, point, seed, client_metrics) -> dict[str, np.ndarray]:
   """{name: [M]}, of the selected model on the examples of each client.
 
   It is measured on the clients' own test examples if they have any, else on
   their training examples.
   """
   data = job.clients[seed]
-  metrics, part = of_clients.get("per_client"), "client_test"
+  metrics, part = client_metrics.get("per_client"), "client_test"
   if metrics is None:
     is_small = (
       isinstance(data, fo.ClientData) and len(data.sizes) <= _MAX_CLIENTS

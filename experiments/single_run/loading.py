@@ -140,8 +140,8 @@ def _of_data(spec: Spec) -> list[Any]:
   stats = [os.stat(file) for file in paths if os.path.exists(file)]
   states = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
   # It says of whom validation examples are held out.
-  of_clients = spec.select_on == "clients"
-  return [*values, of_clients, states]
+  chooses_by_clients = spec.select_on == "clients"
+  return [*values, chooses_by_clients, states]
 
 
 def clients_and_tests(
@@ -166,10 +166,10 @@ def clients_and_tests(
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
   clients_of = drawn_clients if task.clients is None else _clients_of_task
   train, heldout = clients_of(spec, task)
-  of_test = "client_test_fraction", fraction
+  test_part = "client_test_fraction", fraction
   # Without a fraction, all examples of clients that never train are measured.
   heldout_tests = {
-    seed: ExampleParts.of(data, seed, of_test)
+    seed: ExampleParts.of(data, seed, test_part)
     if fraction
     else ExampleParts(None, data)
     for seed, data in heldout.items()
@@ -177,7 +177,7 @@ def clients_and_tests(
   if not (fraction or chooses):
     return train, ClientTests({}, heldout_tests)
   name = "validation_fraction"
-  shares = of_test, (name, spec.validation_fraction if chooses else None)
+  shares = test_part, (name, spec.validation_fraction if chooses else None)
   parts = {
     seed: ExampleParts.of(data, seed, *shares) for seed, data in train.items()
   }

@@ -54,7 +54,7 @@ class RunOutput:
     self._writer = run_writer.RunWriter(
       job.output_dir, job.config, job.points, spec.resume, arguments
     )
-    self._pool = concurrent.futures.ThreadPoolExecutor(1)
+    self._threads = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
     self._show = lambda round, metrics: None
     self._profile = _Profile(job.output_dir) if spec.profile else None
@@ -87,7 +87,7 @@ class RunOutput:
   def add(self, report: Report) -> bool:
     """Writes and shows an evaluated round; returns whether the run ends."""
     if self._clients_drawn is None:  # The device computes rounds meanwhile.
-      self._clients_drawn = self._pool.submit(_draw_clients, self._job)
+      self._clients_drawn = self._threads.submit(_draw_clients, self._job)
     metrics = report.metrics | self._own.measure(report)
     if self._minima is not None:
       objective = np.asarray(metrics["regularized_train_loss"], np.float64)
@@ -116,19 +116,21 @@ class RunOutput:
     self._end_background_work()
     job, history = self._job, self._history
     point = select(history, job.points, job.criterion)
-    of_clients = client_tests.measure(job, result, point)
-    client_tests.write(job.output_dir, of_clients)
+    client_metrics = client_tests.measure(job, result, point)
+    client_tests.write(job.output_dir, client_metrics)
     if job.spec.trace and result.rounds:
       _write_traces(job, result, point or 0)
     num_clients = next(iter(job.clients.values())).num_clients
-    of_privacy = privacy_summary(
+    spent_privacy = privacy_summary(
       job.spec, job.points, num_clients, result.rounds
     )
-    of_clock = clock_results.write(job, result, point, of_clients)
+    clock_summary = clock_results.write(job, result, point, client_metrics)
     if history.rounds:
       _draw_curves(job, history)
-    parts = {name: metrics.summary() for name, metrics in of_clients.items()}
-    parts |= {"privacy": of_privacy, "clock": of_clock}
+    parts = {
+      name: metrics.summary() for name, metrics in client_metrics.items()
+    }
+    parts |= {"privacy": spent_privacy, "clock": clock_summary}
     run_entries = self._summary(result) | {n: v for n, v in parts.items() if v}
     # A run that has a summary has all files.
     self._writer.finish(
@@ -139,9 +141,9 @@ class RunOutput:
       point_entries=self._stopping.spent(history),
     )
     lines = [
-      *self._table_lines(result, of_privacy),
-      *client_tests.lines(job, of_clients, point),
-      *([clock_results.line(of_clock)] if of_clock else []),
+      *self._table_lines(result, spent_privacy),
+      *client_tests.lines(job, client_metrics, point),
+      *([clock_results.line(clock_summary)] if clock_summary else []),
       *self._closing_lines(result),
     ]
     print("\n".join(lines))
@@ -185,11 +187,11 @@ class RunOutput:
     }
 
   def _table_lines(
-    self, result: Result, of_privacy: Mapping[str, Any] | None
+    self, result: Result, spent_privacy: Mapping[str, Any] | None
   ) -> list[str]:
     """The table of the points, and the lines on privacy and on an early end."""
     job, spec = self._job, self._job.spec
-    extra = {"epsilon": of_privacy["epsilon"]} if of_privacy else {}
+    extra = {"epsilon": spent_privacy["epsilon"]} if spent_privacy else {}
     lines = [closing_table(self._history, job.points, job.criterion, extra)]
     if spec.dp_seed is not None:
       lines.append(

@@ -131,9 +131,11 @@ def rounds_of(spec: Spec, tables: Timetables | None) -> int:
   return min(spec.rounds, max(len(table.time) for table in tables.values()))
 
 
-def with_clock_files(spec: Spec, of_data: digest.Digests) -> digest.Digests:
+def with_clock_files(
+  spec: Spec, data_digests: digest.Digests
+) -> digest.Digests:
   """The digests of the data, and of the files that the clock reads."""
-  all_digests = dict(of_data)
+  all_digests = dict(data_digests)
   for chosen in (spec.system, spec.availability, spec.schedule):
     for flag, parameter in (chosen.parameters if chosen else {}).items():
       if parameter.accepts is FILE:

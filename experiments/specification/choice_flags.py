@@ -322,7 +322,7 @@ def made_of_registries(make: Callable[[], T]) -> Callable[[], T]:
 
 
 # The rule of plain steps: only gradient descent.
-PLAIN = CLIENT.names(lambda rule: rule.is_plain)
+PLAIN_RULE = CLIENT.names(lambda rule: rule.is_plain)
 
 
 def parse_numbers(field: Field, text: Any, flag: str) -> list[Any]:

@@ -38,8 +38,10 @@ def mark(
   """
   is_new, path = not folder.exists(), folder / population_files.NOTES
   notes = {name: flag_values.get(name) for name in ("task", *_NAMES, _TEST)}
-  of_sets = {name: getattr(task, name) for name in _SETS}
-  notes |= {n: digest.of_arrays(s) for n, s in of_sets.items() if s is not None}
+  examples_by_set = {name: getattr(task, name) for name in _SETS}
+  notes |= {
+    n: digest.of_arrays(s) for n, s in examples_by_set.items() if s is not None
+  }
   folder.mkdir(parents=True, exist_ok=True)
   try:
     json_files.write_json(path, with_checksum(json_files.to_json(notes)))

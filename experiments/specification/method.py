@@ -7,7 +7,7 @@ from experiments.specification.choice_flags import (
   ALGORITHM,
   CHOICE_FLAGS,
   CLIENT,
-  PLAIN,
+  PLAIN_RULE,
   PRIVACY,
   REGULARIZER,
   SCHEDULE,
@@ -99,7 +99,9 @@ def rules_taken(choice: AlgorithmChoice) -> dict[str, bool]:
 
 def default_client(choice: AlgorithmChoice) -> str:
   """The clients' rule of an algorithm if none is chosen."""
-  fallback = specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN
+  fallback = (
+    specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN_RULE
+  )
   return choice.default_client or fallback
 
 
@@ -153,7 +155,7 @@ def _check_plain(part: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:
   if not part.entry(rule).is_plain:
     raise ValueError(
       f"{part.flag}={rule!r}: algorithm {algorithm.name} takes plain steps, "
-      f"not those of another rule; must be {PLAIN}"
+      f"not those of another rule; must be {PLAIN_RULE}"
     )
 
 

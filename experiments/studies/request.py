@@ -131,9 +131,9 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
     SystemExit: after `--help`, `--list` or `--version`.
   """
   # Of a condition there may be several values, but a switch has no list.
-  of_run = flags.kinds()
-  lists = [name for name in spec.conditions() if of_run[name] is not bool]
-  kinds = {name: kind for name, kind in of_run.items() if name not in lists}
+  run_kinds = flags.kinds()
+  lists = [name for name in spec.conditions() if run_kinds[name] is not bool]
+  kinds = {name: kind for name, kind in run_kinds.items() if name not in lists}
   kinds |= dict.fromkeys(lists, str) | _OWN
   places = {name: place for place, name in enumerate(kinds)}
   read = lambda words: sorted(  # A report shows them in this order.

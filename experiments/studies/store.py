@@ -135,11 +135,11 @@ def other_flags_text(
     wanted: the `identity` of what is wanted.
   """
   values, wanted_values = {}, {}
-  of_run = specs.identity_of_config(config)
+  run_values = specs.identity_of_config(config)
   flags = specs.all_flags()
-  for name in dict.fromkeys([*wanted, *(n for n in of_run if n in flags)]):
+  for name in dict.fromkeys([*wanted, *(n for n in run_values if n in flags)]):
     default = FLAGS[name].default if name in FLAGS else _default(name, config)
-    values[name] = of_run.get(name, default)
+    values[name] = run_values.get(name, default)
     wanted_values[name] = wanted.get(name)
   values = json_files.to_json(values)
   return (

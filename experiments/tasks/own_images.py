@@ -213,10 +213,10 @@ def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
   if len(test) == 1:
     (missing,) = set(_TEST) - set(test)
     raise ValueError(f"has {test[0]} without {missing}; give both or none")
-  of_clients = set(OWNERSHIP) & set(arrays)
-  if of_clients not in (set(), {"client_ids"}, {"indices", "sizes"}):
+  names_of_owners = set(OWNERSHIP) & set(arrays)
+  if names_of_owners not in (set(), {"client_ids"}, {"indices", "sizes"}):
     raise ValueError(
-      f"has {', '.join(sorted(of_clients))}; must be client_ids alone, or "
+      f"has {', '.join(sorted(names_of_owners))}; must be client_ids alone, or "
       "indices and sizes"
     )
   for name in set(arrays) - {*_KNOWN, *OWNERSHIP}:

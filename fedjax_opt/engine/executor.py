@@ -207,9 +207,9 @@ class Executor:
   def _compiled(self, names: set[str]) -> dict[str, jax.stages.Compiled]:
     """The programs of these names, compiled side by side."""
     options = programs.large_options()
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
       futures = {
-        name: pool.submit(
+        name: threads.submit(
           programs.compiled, traced.lower(), self._inputs[name], options
         )
         for name, traced in self._traced.items()

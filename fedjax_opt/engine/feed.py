@@ -84,7 +84,7 @@ class Feed:
     self._capacity = 0
     if self._population is not None:
       self._plan_reading()
-    self._pool = concurrent.futures.ThreadPoolExecutor(1, THREAD)
+    self._threads = concurrent.futures.ThreadPoolExecutor(1, THREAD)
     self._todo: Iterator[tuple[int, int]] = iter(())
     self._coming: concurrent.futures.Future | None = None
 
@@ -108,7 +108,7 @@ class Feed:
     return self
 
   def __exit__(self, *_) -> None:
-    self._pool.shutdown(cancel_futures=True)
+    self._threads.shutdown(cancel_futures=True)
 
   def start(self, stops: Iterable[int], done: int) -> None:
     """Begins to read.
@@ -154,7 +154,7 @@ class Feed:
   def _read_ahead(self):
     segment = next(self._todo, None) if self._is_needed else None
     if segment is not None:
-      self._coming = self._pool.submit(self.make_segment, *segment)
+      self._coming = self._threads.submit(self.make_segment, *segment)
 
   def make_segment(self, first_round, stop):
     """The segment of rounds `first_round` to `stop - 1`, and its cohorts."""

@@ -121,10 +121,13 @@ class OwnModels:
       **options: see `client_evaluation.STEP_OPTIONS`.
     """
     seeds = list(parts)
-    of_seeds = lambda part: inputs.data_of_seeds(
+    data_per_seed = lambda part: inputs.data_of_seeds(
       lambda seed: getattr(parts[seed], part), seeds
     )
-    data, held_out = of_seeds("train"), {n: of_seeds(n) for n in measured}
+    data, held_out = (
+      data_per_seed("train"),
+      {n: data_per_seed(n) for n in measured},
+    )
     first_clients = parts[seeds[0]].train
     self._config = client_evaluation.config_of(first_clients, None, options)
     self._make, self._per_example = make, per_example

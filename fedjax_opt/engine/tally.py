@@ -109,9 +109,9 @@ class Tally:
       return self.cohort_size
     return self._of_points(self.clock.expected_sizes)
 
-  def _of_points(self, of_seeds: np.ndarray) -> np.ndarray:
+  def _of_points(self, per_seed: np.ndarray) -> np.ndarray:
     """[tables] -> [S], the value of each point; seeds vary fastest."""
-    return np.tile(of_seeds, self.num_points // len(of_seeds))
+    return np.tile(per_seed, self.num_points // len(per_seed))
 
   def drop_extra_evaluation(self, round: int) -> None:
     """Forgets the evaluation of a round that runs of other lengths skip.

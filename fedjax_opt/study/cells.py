@@ -266,5 +266,5 @@ class Cell:
     """
     if self.report_runs is None:
       return None
-    of_seeds = self.report_runs.history.spent(cost)
-    return None if of_seeds is None else of_seeds.mean(axis=0)
+    per_seed = self.report_runs.history.spent(cost)
+    return None if per_seed is None else per_seed.mean(axis=0)

@@ -86,8 +86,8 @@ def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
   colors = _class_colors(num_labels) if num_labels > 1 else [GREY]
 
   def draw(axes, panel):
-    of_clients = np.asarray(counts[panel])[:_MAX_CLIENTS]
-    _draw_clients(axes, of_clients, colors[: of_clients.shape[1]])
+    client_counts = np.asarray(counts[panel])[:_MAX_CLIENTS]
+    _draw_clients(axes, client_counts, colors[: client_counts.shape[1]])
     axes.grid(visible=False)
     is_first = axes.get_subplotspec().is_first_col()
     axes.set(title=panel, xlabel="Examples", ylabel="Client" * is_first)

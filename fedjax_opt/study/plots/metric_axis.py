@@ -242,8 +242,8 @@ def panels_axis(
   """
   parts = _values if by_value else lambda curve: [curve]
   of_panels = [
-    [part for curve in of_method.values() for part in parts(curve)]
-    for of_method in panels.values()
+    [part for curve in by_method.values() for part in parts(curve)]
+    for by_method in panels.values()
   ]
   axis = metric_axis(metric, list(itertools.chain(*of_panels)), shows_all)
   if shows_all or axis.is_error or axis.is_log or axis.limits is None:

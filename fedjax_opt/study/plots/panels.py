@@ -67,14 +67,14 @@ def by_condition(
   check_instance(name, values, [Mapping])
   is_nested = any(isinstance(value, Mapping) for value in values.values())
   panels: dict[str, dict[str, Any]] = {}
-  for condition, of_method in (values if is_nested else {"": values}).items():
+  for condition, by_method in (values if is_nested else {"": values}).items():
     where = f"{name}[{condition!r}]" if is_nested else name
-    check_instance(where, of_method, [Mapping])
-    if not of_method:
+    check_instance(where, by_method, [Mapping])
+    if not by_method:
       raise ValueError(f"{where}: is empty; must have at least one method")
     panels[str(condition)] = {
       method: check(f"{name}[{method!r}]", data) if check else data
-      for method, data in of_method.items()
+      for method, data in by_method.items()
     }
   return panels
 

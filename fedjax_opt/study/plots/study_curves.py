@@ -80,8 +80,8 @@ def study_curves(
   log_limits = _log_limits(lines)
   if log_limits is not None:
     panels = {
-      condition: {method: _positive(line) for method, line in of_method.items()}
-      for condition, of_method in panels.items()
+      condition: {method: _positive(line) for method, line in by_method.items()}
+      for condition, by_method in panels.items()
     }
   axis = panels_axis(metric, panels)
 
@@ -270,8 +270,8 @@ def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
   """condition -> method -> index of the chosen value."""
   choices = {} if chosen is None else by_condition("chosen", chosen)
   places: dict[str, dict[str, int]] = {}
-  for condition, of_method in choices.items():
-    for method, value in of_method.items():
+  for condition, by_method in choices.items():
+    for method, value in by_method.items():
       if method not in panels.get(condition, {}):
         raise ValueError(
           f"chosen: has {', '.join(filter(None, [condition, repr(method)]))}, "

@@ -174,8 +174,8 @@ def are_numbers(values: Iterable[Any]) -> bool:
   return all(is_real(value) and np.isfinite(value) for value in values)
 
 
-def curve(metric: str, x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:
+def curve(metric: str, x: np.ndarray, per_seed: np.ndarray) -> plots.Curve:
   """The mean over seeds with its 95 % interval, of [seeds, E]."""
   return plots.Curve(
-    x, *map(np.atleast_1d, mean_within_bounds(metric, of_seeds))
+    x, *map(np.atleast_1d, mean_within_bounds(metric, per_seed))
   )

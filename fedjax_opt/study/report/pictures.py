@@ -90,8 +90,8 @@ def _panels_against(
     condition = dict(verdict.cell.condition)
     value = condition.pop(name, None)
     panel = by_title.setdefault(album.panel_title(condition), {})
-    of_method = panel.setdefault(album.labels[verdict.cell.method], {})
-    of_method[value] = verdict.value
+    by_value = panel.setdefault(album.labels[verdict.cell.method], {})
+    by_value[value] = verdict.value
   panels: dict[str, dict[str, plots.Curve]] = {}
   for title, panel in by_title.items():
     for label, by_value in panel.items():

@@ -68,8 +68,8 @@ def limits_of(study: StudyCells) -> list[str]:
   cells: dict[str, dict[str, list[Cell]]] = {}
   for verdict in study.verdicts:
     for limit in templates.items("limits_of_a_cell.txt", verdict=verdict):
-      of_method = cells.setdefault(limit, {})
-      of_method.setdefault(verdict.cell.method, []).append(verdict.cell)
+      by_method = cells.setdefault(limit, {})
+      by_method.setdefault(verdict.cell.method, []).append(verdict.cell)
   budgets: dict[str, list[int]] = {}
   ran = [cell for cell in study.cells if cell.report_runs is not None]
   for cell in study.cells:
@@ -124,8 +124,8 @@ def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:
 def _whose(study: StudyCells, cells: Mapping[str, Sequence[Cell]]) -> str:
   """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
-  for method, of_method in cells.items():
-    where = _where(study, of_method)
+  for method, method_cells in cells.items():
+    where = _where(study, method_cells)
     methods.setdefault(where, []).append(study.names[method])
   return "; ".join(
     words.names_or_count(names) + where for where, names in methods.items()

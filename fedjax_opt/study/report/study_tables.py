@@ -319,10 +319,10 @@ def _time_to_target(study: StudyCells, verdict: Verdict) -> Entry:
   mean = words.cost(TIME, verdict.to_target.get(TIME))
   if mean == words.NOTHING:
     return Entry(mean)
-  of_seeds = statistics.to_target(
+  per_seed = statistics.to_target(
     verdict.cell.report_runs.history, study.metric, study.target, TIME
   )
-  _, low, high = statistics.mean_interval(of_seeds)
+  _, low, high = statistics.mean_interval(per_seed)
   if np.isnan(low):
     return Entry(mean)
   ends = words.cost(TIME, max(low, 0.0)), words.cost(TIME, high)
