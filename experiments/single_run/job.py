@@ -213,7 +213,9 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     ),
     "sampler_groups": (num_clients, clients),
   }
-  values = {**spec.sampler.static, **(spec.schedule or spec.sampler).static}
+  values = spec.sampler.static
+  if spec.schedule:
+    values = {**values, **spec.schedule.static}
   for flag, (limit, words) in limits.items():
     value = values.get(flag)
     if value and value > limit:

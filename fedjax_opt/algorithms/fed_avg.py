@@ -143,12 +143,15 @@ def _averaging_state(
   )
 
 
+# Ties go up, also where a mean is so much below a tie: the rounding of a sum
+# depends on the chunks in which clients are added.
+_TIE_TOLERANCE = 0.001
+
+
 def rounded_like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
   """A mean in the type of a leaf, rounded where that has whole numbers."""
   if not jnp.issubdtype(leaf.dtype, jnp.floating):
-    # Ties go up, also where rounding left a mean less than 0.001 below: the
-    # rounding of a sum depends on the chunks in which clients are added.
-    mean = jnp.floor(mean + 0.501)
+    mean = jnp.floor(mean + 0.5 + _TIE_TOLERANCE)
   return mean.astype(leaf.dtype)
 
 

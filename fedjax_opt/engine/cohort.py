@@ -53,6 +53,8 @@ class Cohort:
   mean, with its weight; its state does not change. If no client is left, the
   round is lost: the engine keeps the server's state from before the round.
 
+  Verbs and properties are for algorithms; `draws` is for the engine.
+
   Attributes:
     round: [] int32, the round.
     key: [] random key of this round, for the algorithm's own draws.
@@ -60,9 +62,9 @@ class Cohort:
       samplers and schedules leave.
     config: the options of the run, see `engine.config.Config`: for example
       `config.num_clients` is M, `config.plan.max_steps` is K.
-    phases: numbers of the phases of all verbs that were called.
-    work: number of a phase -> its `PhaseWork`; None if it is not the same for
-      all clients in all rounds.
+    phases: for the engine: numbers of the phases of all verbs that were called.
+    work: for the engine: number of a phase -> its `PhaseWork`; None if it is
+      not the same for all clients in all rounds.
     has_plain_means: whether `mean` is the weighted mean; an aggregator's is
       not.
   """
@@ -309,24 +311,25 @@ class Cohort:
       message was computed.
     """
     this_phase = replies.Phase(phase, label, broadcast, bytes_down)
-    visit = self._visitor(one_client, this_phase)
-    visit_one = functools.partial(
-      mapping.visit_one, self.config, self._round_data, visit
-    )
-    if not others_work:
-      self.work[phase] = None
     if client is not None:
       self._check_client(client, others_work)
-      picked_client = self._clients_of(jnp.array([client], jnp.int32), None)
-      visited = visit_one(self._with_keys(picked_client, None, phase))
-      return self._reply_of_one(picked_client, visited, this_phase)
-    index, all_are_out = self._draw_index(jax.random.fold_in(self.key, phase))
     if others_work:
+      index, all_are_out = self._draw_index(phase)
       names = {"phase": phase, "label": label, "bytes_down": bytes_down}
       reply = self.each(one_client, broadcast, **names)
       is_lost = ~reply.counted[index] | all_are_out
       value = trees.take(reply.value, index)
       return dataclasses.replace(reply, value=value, is_lost=is_lost)
+    self.work[phase] = None
+    visit = self._visitor(one_client, this_phase)
+    visit_one = functools.partial(
+      mapping.visit_one, self.config, self._round_data, visit
+    )
+    if client is not None:
+      picked_client = self._clients_of(jnp.array([client], jnp.int32), None)
+      visited = visit_one(self._with_keys(picked_client, None, phase))
+      return self._reply_of_one(picked_client, visited, this_phase)
+    index, _ = self._draw_index(phase)
     clients, order, computed = self._clients_of_phase(phase)
     # The position of the picked client in the order of computation.
     position = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
@@ -497,8 +500,9 @@ class Cohort:
     keys = self._client_keys(_DROPOUT_STREAM, numbers, arrival)
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
-  def _draw_index(self, key):
+  def _draw_index(self, phase):
     """The index of a client that does not drop out, and whether all do."""
+    key = jax.random.fold_in(self.key, phase)
     size = self.config.cohort_size
     if self.config.client_dropout == 0 and not self.config.has_empty_places:
       index = jax.random.randint(key, (), 0, size, jnp.int32)

@@ -421,12 +421,12 @@ class Config:
     """
     check_option_names(options, GRID_DEFAULTS)
     options = GRID_DEFAULTS | options
+    check_options(options)
     sizes = np.asarray(data.sizes)
     mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
     places = options["cohort_size"] if clock is None else clock.places
     cohort_size = _cohort_size(places, num_clients, clock is not None)
-    check_options(options)
     plan_names = ("batch_size", "local_epochs", "local_steps", "replacement")
     plan = BatchPlan.create(
       sizes, *(options[name] for name in (*plan_names, "drop_remainder"))

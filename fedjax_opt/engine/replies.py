@@ -381,13 +381,12 @@ def mean_of_counted(
   """
   weight, counted = weights_of(clients, records), is_counted(clients, records)
   mass = jnp.sum(jnp.where(counted, weight, 0))
-  is_short = jnp.any((weight > 0) & ~counted)
   if records.weight is not None:
     divisor = mass
-  elif is_normalized:  # Nothing changes if all count.
-    divisor = jnp.where(is_short, mass, 1)
-  else:
-    divisor = jnp.where(is_short, mass / jnp.sum(weight), 1)
+  else:  # Nothing changes if all count.
+    is_short = jnp.any((weight > 0) & ~counted)
+    part = mass if is_normalized else mass / jnp.sum(weight)
+    divisor = jnp.where(is_short, part, 1)
   divided_by = lambda number: jax.tree.map(
     lambda leaf: leaf / jnp.where(mass > 0, number, 1).astype(leaf.dtype), total
   )

@@ -1,7 +1,9 @@
 """Each algorithm against the plain loop of its box.
 
-cases.py says in which rounds. Those whose rounds have several phases are in
-test_variance_reduction.py, those of exact gradients in test_centralized.py.
+The module helpers/cases.py makes the problem and the rounds when it is
+imported: `cases.TASK`, `cases.DATA`, `cases.FED_AVG`. Algorithms whose rounds
+have several phases are in test_variance_reduction.py, algorithms of exact
+gradients in test_centralized.py.
 """
 
 import pathlib
