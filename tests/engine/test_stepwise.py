@@ -42,12 +42,12 @@ def arrays(state):
   return state.server, state.client_state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("algorithm", "others"),
   [(FED_AVG, {"sampler": "weighted"}), (SCAFFOLD, {"client_memory": "host"})],
   ids=["weighted", "on disk and host"],
 )
-@pytest.mark.default_cases("on disk and host")
 def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
   data, options = TASK.data, OPTIONS | others
   if algorithm is SCAFFOLD:
