@@ -11,8 +11,14 @@ _ACCENTED = re.compile(
 )
 
 
+# A bar of a norm or a magnitude. Unlike `\left|` it has no other end in
+# MathML, so a browser would stretch it to whatever stands beside it.
+_BAR = re.compile(r"<mo>(?=[‖|∥]</mo>)")
+
+
 def _mathml(node: nodes.Element, is_block: bool) -> str:
-  return tex2mathml(_ACCENTED.sub(r"\1{}", node.astext()), as_block=is_block)
+  text = _ACCENTED.sub(r"\1{}", node.astext())
+  return _BAR.sub('<mo stretchy="false">', tex2mathml(text, as_block=is_block))
 
 
 def _formula(page, node) -> None:
