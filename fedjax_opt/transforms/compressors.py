@@ -102,7 +102,7 @@ def random_k(fraction: _Fraction) -> Upload:
 
 
 def sign() -> Upload:
-  r"""The signs, times the mean magnitude: :math:`(\|u\|_1 / d) \, \text{sign}(u)`.
+  r"""The signs times the mean magnitude, :math:`\|u\|_1 / d \; \text{sign}(u)`.
 
   The transform is biased, and meant for `error_feedback`. Zeros stay zeros, as
   in `numpy.sign`. The bytes assume that there are no zeros, because one bit has
