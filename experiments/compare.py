@@ -196,7 +196,9 @@ def _planned_and_existing(
     cell._replace(condition={n: cell.spec.values().get(n) for n in varied})
     for cell in planned
   ]
-  return planned, cell_runs.cells_of_runs(runs, varied)
+  existing = cell_runs.cells_of_runs(runs, varied)
+  cell_runs.check_labels(planned, existing)
+  return planned, existing
 
 
 def _folder(request: Request) -> pathlib.Path:

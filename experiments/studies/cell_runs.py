@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -294,6 +295,22 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
     _with_files(Cell(label, condition, *_tuned(run)))
     for run, label, condition in zip(runs, labels, by_run, strict=True)
   ]
+
+
+def check_labels(
+  planned: Sequence[PlannedCell], existing: Sequence[Cell]
+) -> None:
+  """Checks that no method has the label of a run under the same condition.
+
+  Raises:
+    ValueError: naming the label and the run.
+  """
+  for cell, old in itertools.product(planned, existing):
+    if (cell.method, cell.condition) == (old.method, old.condition):
+      raise ValueError(
+        f"method: the run {str(old.parts[0].run.folder)!r} has the label "
+        f"{cell.method!r} too; give the method a label=NAME of its own"
+      )
 
 
 def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:

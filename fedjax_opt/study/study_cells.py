@@ -32,7 +32,7 @@ class StudyCells:
   """Methods compared under conditions: a study without its report.
 
   Attributes:
-    cells: one for each method and condition.
+    cells: at most one for each method and condition.
     metric: the metric by which methods are compared, such as 'test_accuracy'.
     title: of its report.
     target: value of the metric whose cost is reported, or None.
@@ -45,6 +45,9 @@ class StudyCells:
       for 0.005 of accuracies, half a point, and 0 of others.
     pairs: every two methods under each condition: difference, p, power.
     verdicts: the verdict on every cell, condition after condition.
+
+  Raises:
+    ValueError: if two cells have the same method and condition.
   """
 
   cells: tuple[Cell, ...]
@@ -56,6 +59,16 @@ class StudyCells:
   notes: tuple[str, ...] = ()
   clients: Mapping[str, ClientSummary] = dataclasses.field(default_factory=dict)
   min_effect: float | None = None
+
+  def __post_init__(self):
+    keys = [(cell.method, dict(cell.condition)) for cell in self.cells]
+    for i, key in enumerate(keys):
+      if keys.index(key) < i:
+        method, condition = key
+        raise ValueError(
+          f"cells[{i}]: method {method!r} has two cells under {condition}; "
+          "give one of them another method or condition"
+        )
 
   @functools.cached_property
   def methods(self) -> list[str]:

@@ -17,6 +17,8 @@ from experiments.studies import (
   seeds_needed,
   store,
 )
+from fedjax_opt.results.load import Run
+from tests.helpers.histories import of_values
 from tests.helpers.refusals import refusal
 
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
@@ -37,6 +39,45 @@ def by_method(cells):
   for cell in cells:
     groups.setdefault(cell.method, []).append(cell)
   return groups
+
+
+@pytest.fixture
+def beside_runs(monkeypatch, tmp_path):
+  """Plans a study beside runs of which only the flags are of interest."""
+
+  def plan(flags_of_runs, *arguments):
+    (tmp_path / "flags.txt").touch()
+    summary = {
+      "timing": {"compile_seconds": 0, "run_seconds": 0},
+      "criterion": {"metric": "validation_loss", "direction": "min"},
+    }
+    history = of_values(validation_loss=[[0.2, 0.1]])
+    runs = [
+      Run(tmp_path, cell.spec.values(), [{"seed": 0}], history, summary, None,
+          None, True)
+      for flags in flags_of_runs
+      for cell in planned(*flags)
+    ]  # fmt: skip
+    monkeypatch.setattr(cell_runs, "load_runs", lambda folders: runs)
+    return compare._planned_and_existing(asked("--runs=a", *arguments))
+
+  return plan
+
+
+def test_a_method_with_the_label_of_a_run_is_refused(beside_runs):
+  """Or one of them would be in no table."""
+  runs = [(FED_AVG, DELTA)]
+  line = refusal(beside_runs, runs, FED_AVG, "--client_lr=0.3")
+  assert line.endswith(
+    "has the label 'FedAvg, SGD' too; give the method a label=NAME of its own"
+  )
+  new, old = beside_runs(runs, f"{FED_AVG} label=Mine")
+  assert [c.method for c in (*new, *old)] == [
+    "Mine", "FedAvg, SGD", "FedAvg, Δ-SGD",
+  ]  # fmt: skip
+  # The same method under another condition has another cell.
+  new, old = beside_runs(runs, FED_AVG, "--alpha=1")
+  assert [c.condition["alpha"] for c in (*new, *old)] == [1, 0.1, 0.1]
 
 
 def test_methods_times_conditions():
