@@ -190,7 +190,9 @@ def _planned_and_existing(
   # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
   for cell in planned:
-    names = cell_runs.varied_among([*configs, configs[0] | cell.spec.values()])
+    # A cohort size that the data determine counts as that of the runs.
+    config = {"cohort_size": configs[0].get("cohort_size")} | cell.spec.values()
+    names = cell_runs.varied_among([*configs, config])
     varied += [name for name in names if name not in varied]
   planned = [
     cell._replace(condition={n: cell.spec.values().get(n) for n in varied})

@@ -80,6 +80,33 @@ def test_a_method_with_the_label_of_a_run_is_refused(beside_runs):
   assert [c.condition["alpha"] for c in (*new, *old)] == [1, 0.1, 0.1]
 
 
+@pytest.mark.parametrize(
+  ("flags", "condition"),
+  [
+    (("--system=constant", "--max_time=9"), {"system": "constant"}),
+    (("--partition=iid",), {"partition": "iid"}),
+    (("--local_steps=3",), {"local_steps": 3}),
+    (("--client_dropout=0.1",), {"client_dropout": 0.1}),
+  ],
+)
+def test_a_run_and_a_method_differ_in_flags_that_only_one_has(
+  beside_runs, flags, condition
+):
+  """Whichever of them has the flag."""
+  for of_run, of_method in ((flags, ()), ((), flags)):
+    cells = beside_runs([(DELTA, *of_run)], FED_AVG, *of_method)
+    conditions = [cell.condition for (cell,) in cells]
+    assert conditions[0] != conditions[1]
+    assert condition.items() <= conditions[not of_method].items()
+
+
+def test_a_cohort_that_is_known_with_the_data_is_no_condition(beside_runs):
+  runs = [(FED_AVG, "--num_clients=4", "--cohort_size=4")]
+  (new,), (old,) = beside_runs(runs, "--method=prox_skip", "--num_clients=4")
+  assert new.spec.cohort_size is None
+  assert new.condition == old.condition == {}
+
+
 def test_methods_times_conditions():
   cells = planned(
     FED_AVG, SCAFFOLD, RATES, "--alpha=1,0.1", "--local_steps=2,4", "--seed=3,4"
