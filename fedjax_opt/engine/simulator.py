@@ -27,6 +27,7 @@ from fedjax_opt.engine import (
 )
 from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
 from fedjax_opt.engine.config import (
+  DEFAULTS,
   GRID_DEFAULTS,
   PLAIN_EXECUTION,
   Config,
@@ -115,7 +116,7 @@ class Simulator:
       ValueError: naming the invalid argument.
       TypeError: naming the argument of a wrong type.
     """
-    check_option_names(options, GRID_DEFAULTS)
+    check_option_names(options, DEFAULTS if grid is None else GRID_DEFAULTS)
     # Numbers of NumPy's types would be other options to a run that resumes.
     options = {
       name: value.item() if isinstance(value, np.generic) else value
