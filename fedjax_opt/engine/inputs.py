@@ -15,7 +15,7 @@ import numpy as np
 
 from fedjax_opt import contract
 from fedjax_opt.base import Algorithm, Batch, run_key
-from fedjax_opt.checks import errors, fields
+from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import (
   brief,
   check_fits_float,
@@ -93,6 +93,12 @@ def check_grid(
     if name in grid:
       raise ValueError(
         f"grid[{name!r}]: seeds are not hyperparameters; give seeds=[...]"
+      )
+  for name in (*functions.TABLE_COLUMNS, *functions.COUNTED_BY_RUN):
+    if name in grid:
+      raise ValueError(
+        f"grid[{name!r}]: tables have such a column; give the hyperparameter "
+        "another name"
       )
   grid = {name: _numbers(name, values) for name, values in grid.items()}
   contract.check_points(algorithm, grid)
