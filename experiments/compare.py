@@ -198,7 +198,9 @@ def _planned_and_existing(
     cell._replace(condition={n: cell.spec.values().get(n) for n in varied})
     for cell in planned
   ]
-  existing = cell_runs.cells_of_runs(runs, varied)
+  own_labels = [method.get("label") for method in request.methods]
+  unlabelled = [cell for cell in planned if cell.method not in own_labels]
+  existing = cell_runs.cells_of_runs(runs, varied, unlabelled)
   cell_runs.check_labels(planned, existing)
   return planned, existing
 

@@ -64,20 +64,43 @@ def beside_runs(monkeypatch, tmp_path):
   return plan
 
 
-def test_a_method_with_the_label_of_a_run_is_refused(beside_runs):
-  """Or one of them would be in no table."""
-  runs = [(FED_AVG, DELTA)]
-  line = refusal(beside_runs, runs, FED_AVG, "--client_lr=0.3")
+@pytest.mark.parametrize("rates", ["--client_lr=0.1", RATES])
+def test_a_method_that_ran_is_refused_without_a_label(beside_runs, rates):
+  """Or one of the two would be in no table."""
+  runs = [(FED_AVG, DELTA, "--client_lr=0.1")]
+  line = refusal(beside_runs, runs, FED_AVG, rates)
   assert line.endswith(
     "has the label 'FedAvg, SGD' too; give the method a label=NAME of its own"
   )
-  new, old = beside_runs(runs, f"{FED_AVG} label=Mine")
-  assert [c.method for c in (*new, *old)] == [
-    "Mine", "FedAvg, SGD", "FedAvg, Δ-SGD",
-  ]  # fmt: skip
-  # The same method under another condition has another cell.
-  new, old = beside_runs(runs, FED_AVG, "--alpha=1")
-  assert [c.condition["alpha"] for c in (*new, *old)] == [1, 0.1, 0.1]
+  new, old = beside_runs(runs, f"{FED_AVG} label=Mine", rates)
+  labels = [cell.method for cell in (*new, *old)]
+  assert labels == ["Mine", "FedAvg, SGD", "FedAvg, Δ-SGD"]
+  taken = f"{FED_AVG} label='FedAvg, Δ-SGD'"
+  line = refusal(beside_runs, runs, taken, rates)
+  assert "has the label 'FedAvg, Δ-SGD' too" in line
+
+
+@pytest.mark.parametrize(
+  ("of_run", "of_method", "labels"),
+  [
+    ("fed_avg client=delta_sgd", "fed_avg client=sgd",
+     ["FedAvg, Δ-SGD", "FedAvg, SGD"]),
+    ("fed_prox client=sgd mu=0.1", "fed_prox client=sgd mu=1",
+     ["FedProx (μ 0.1)", "FedProx, SGD"]),
+    # The same method under two conditions.
+    ("fed_avg client=sgd client_lr=0.1", "fed_avg client=sgd client_lr=0.1,1",
+     ["FedAvg, SGD"] * 2),
+    ("fed_avg client=sgd", "fed_avg client=sgd label=Mine",
+     ["FedAvg", "Mine"]),
+  ],
+)  # fmt: skip
+def test_a_run_has_the_label_of_a_method_if_it_is_one_of_it(
+  beside_runs, of_run, of_method, labels
+):
+  runs, method = [(f"--method={of_run}",)], f"--method={of_method}"
+  (new,), (old,) = beside_runs(runs, method, "--alpha=1")
+  assert [old.method, new.method] == labels
+  assert [old.condition, new.condition] == [{"alpha": 0.1}, {"alpha": 1.0}]
 
 
 @pytest.mark.parametrize(
