@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.metric_names import direction, is_fraction
+from fedjax_opt.results.metric_names import (
+  check_has_direction,
+  direction,
+  is_fraction,
+)
 from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
@@ -47,7 +51,8 @@ class StudyCells:
     verdicts: the verdict on every cell, condition after condition.
 
   Raises:
-    ValueError: if two cells have the same method and condition.
+    ValueError: if there is no cell, two have the same method and condition, or
+      it is not known in which direction the metric improves.
   """
 
   cells: tuple[Cell, ...]
@@ -61,6 +66,9 @@ class StudyCells:
   min_effect: float | None = None
 
   def __post_init__(self):
+    if not self.cells:
+      raise ValueError("cells: is empty; must have at least one")
+    check_has_direction(self.metric)
     keys = [(cell.method, dict(cell.condition)) for cell in self.cells]
     for i, key in enumerate(keys):
       if keys.index(key) < i:

@@ -126,9 +126,10 @@ def test_the_end_of_a_metric_has_a_direction(name, way):
     ("test_loss", "validation_loss", "test"),
     ("validation_loss", "validation_loss", "validation"),
     ("client_validation_f1", "client_validation_f1", "validation"),
-    ("regularized_train_loss", "regularized_validation_loss", "train"),
+    ("regularized_test_loss", "regularized_validation_loss", "test"),
     ("latest_loss", "validation_latest_loss", None),
-    ("optimality_gap", "validation_optimality_gap", None),
+    ("train_loss", "validation_loss", "train"),
+    ("f1", "validation_f1", None),
   ],
 )
 def test_the_beginning_of_a_metric_has_its_examples(

@@ -96,9 +96,9 @@ def values(mean, **options):
   fo.plots.study_values({"a": (mean, mean, mean)}, None, **options)
 
 
-def study(*conditions):
+def study(*conditions, **more):
   """A study made by hand, of one method."""
-  studies.study(*(studies.cell("A", [0.5], c) for c in conditions))
+  studies.study(*(studies.cell("A", [0.5], c) for c in conditions), **more)
 
 
 def log_scale(limits):
