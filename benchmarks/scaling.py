@@ -3,9 +3,10 @@
   python benchmarks/scaling.py --fedjax_python=P --torch_python=Q \\
       --flower_python=R
 
-prints tables and draws scaling.png, in the folder where it is started. P, Q and
-R are Pythons that have FedJAX, PyTorch, and Flower with PyTorch (`pip install
-"flwr[simulation]" torch`). Each row is a process of its own, and the processes
+prints tables, and writes scaling.csv and its picture, scaling.png, where it is
+started; `--csv=FILE` only draws such a file. P, Q and R are Pythons that have
+FedJAX, PyTorch, and Flower with PyTorch (`pip install "flwr[simulation]"
+torch`). Each row is a process of its own, and the processes
 of a part take turns (see round_time.py); only Flower comes after the others,
 since Ray never rests. Close other programs first: the numbers are wall-clock
 times.
@@ -42,6 +43,7 @@ TASKS = (shared.LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
 DEVICE_COHORT = 80  # One chunk of ten for each of eight devices.
 COHORTS, GRIDS, DEVICES = (10, 100, 1000), (1, 7, 49, 343), (1, 2, 4, 8)
 TURNS = 3  # Of each process; the median counts.
+COLUMNS = ["panel", "label", "framework", "size", "ms / round"]  # Of the file.
 
 
 def cohorts() -> list[list[shared.Entry]]:
@@ -133,8 +135,14 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
 
 def main() -> None:
   parser = shared.parser(__doc__, shared.FRAMEWORKS)
-  pythons, frames = shared.pythons(parser.parse_args()), []
+  parser.add_argument("--csv", help="what an earlier run wrote: is drawn only")
+  options = parser.parse_args()
   plots.check_installed()
+  picture = pathlib.Path("scaling.png")
+  if options.csv:
+    draw(pandas.read_csv(options.csv), picture)
+    return
+  pythons, frames = shared.pythons(options), []
   print(f"{shared.machine()}\n{round_time.product()}", flush=True)
   for title, (label, groups) in PARTS.items():
     runs = {}
@@ -143,7 +151,9 @@ def main() -> None:
     frame = with_ratios(shared.frame_of(runs))
     print(f"\n{title}\n{shared.table_of(frame)}", flush=True)
     frames.append(frame.assign(label=label, panel=f"{title}, " + frame["task"]))
-  draw(pandas.concat(frames), pathlib.Path("scaling.png"))
+  frame = pandas.concat(frames)
+  frame[COLUMNS].to_csv("scaling.csv", index=False, float_format="%.4g")
+  draw(frame, picture)
 
 
 if __name__ == "__main__":

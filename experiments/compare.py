@@ -190,13 +190,19 @@ def _planned_and_existing(
   # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
   for cell in planned:
-    names = cell_runs.varied_among([*configs, configs[0] | cell.spec.values()])
+    # A cohort size that the data determine counts as that of the runs.
+    config = {"cohort_size": configs[0].get("cohort_size")} | cell.spec.values()
+    names = cell_runs.varied_among([*configs, config])
     varied += [name for name in names if name not in varied]
   planned = [
     cell._replace(condition={n: cell.spec.values().get(n) for n in varied})
     for cell in planned
   ]
-  return planned, cell_runs.cells_of_runs(runs, varied)
+  own_labels = [method.get("label") for method in request.methods]
+  unlabelled = [cell for cell in planned if cell.method not in own_labels]
+  existing = cell_runs.cells_of_runs(runs, varied, unlabelled)
+  cell_runs.check_labels(planned, existing)
+  return planned, existing
 
 
 def _folder(request: Request) -> pathlib.Path:

@@ -39,11 +39,13 @@ class Sampler(NamedTuple):
     check: `(num_clients, cohort_size) -> None`, raises ValueError if it cannot
       draw such cohorts.
     expected: how many clients are drawn on average, if not always C.
+    name: of the function of this module that made it.
   """
 
   draw: Callable[..., tuple[jax.Array, jax.Array | None]]
   check: Callable[[int, int], None] = lambda num_clients, cohort_size: None
   expected: PositiveFloat | None = None
+  name: str = "a function"
 
 
 @functools.cache  # One object: a run again is known to have the same options.
@@ -64,7 +66,7 @@ def uniform() -> Sampler:
       return jnp.arange(num_clients, dtype=jnp.int32), None
     return distinct(key, num_clients, cohort_size), None
 
-  return Sampler(draw)
+  return Sampler(draw, name="uniform")
 
 
 @fields.checked(weights=fields.array("[M]", interval="[0, inf)"))
@@ -132,7 +134,7 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
     clients = owners[jnp.minimum(positions, len(shares) - 1)].astype(jnp.int32)
     return clients, 1 / (cohort_size * shares[clients])
 
-  return Sampler(draw, check)
+  return Sampler(draw, check, name="weighted")
 
 
 def _last_with_share(shares, xp):
@@ -185,7 +187,7 @@ def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
     clients = (first + jnp.arange(cohort_size)) % num_clients
     return clients.astype(jnp.int32), None
 
-  return Sampler(draw, check)
+  return Sampler(draw, check, name="fixed")
 
 
 @fields.checked()
@@ -226,7 +228,7 @@ def cyclic(groups: Count) -> Sampler:
     places = distinct(key, most, cohort_size, num)
     return (group + groups * places).astype(jnp.int32), None
 
-  return Sampler(draw, check)
+  return Sampler(draw, check, name="cyclic")
 
 
 @fields.checked()
@@ -280,7 +282,7 @@ def poisson(expected: PositiveFloat) -> Sampler:
     clients = jnp.where(is_drawn, clients, num_clients)
     return clients.astype(jnp.int32), None
 
-  return Sampler(draw, check, float(expected))
+  return Sampler(draw, check, float(expected), "poisson")
 
 
 def _binomial(key, trials, mean, most):

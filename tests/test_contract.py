@@ -187,6 +187,7 @@ def test_a_grid_equals_its_points(name):
   assert result.cost == pytest.approx(base(name).cost)
 
 
+@pytest.mark.slow
 def test_the_kind_of_random_keys_of_jax_changes_no_draw():
   run = lambda: TASK.simulate(
     fo.fed_avg(TASK.loss_fn, optax.sgd(0.1)), rounds=2, cohort_size=3,
@@ -197,6 +198,7 @@ def test_the_kind_of_random_keys_of_jax_changes_no_draw():
     chex.assert_trees_all_equal(run().params, expected.params)
 
 
+@pytest.mark.slow
 def test_given_parameters_stay_usable():
   params = jax.tree.map(jnp.asarray, TASK.params)
   # Its state holds the parameters themselves, too.

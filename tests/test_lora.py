@@ -97,7 +97,7 @@ def loop(start, name, rounds, masses):
 
 @pytest.mark.parametrize("case", cases.CASES)
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.default_cases("FedEx-LoRA-dropouts", "FFA-LoRA-uniform")
+@pytest.mark.default_cases("FedEx-LoRA-dropouts")
 def test_equals_the_loop(name, case):
   """Each round, of a partial cohort in chunks that it does not fill."""
   generator = np.random.default_rng(1)

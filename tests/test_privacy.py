@@ -178,6 +178,7 @@ def resumed(folder):
   return part(3, resume=True).params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "params_of",
   [
@@ -188,7 +189,6 @@ def resumed(folder):
   ],
   ids=["again", "in one chunk", "in a grid", "resumed"],
 )
-@pytest.mark.default_cases("again")
 def test_seeded_noise_is_the_same(params_of, tmp_path):
   np.testing.assert_allclose(
     cases.flat(params_of(tmp_path)), noisy(), rtol=1e-5, atol=1e-6
@@ -264,11 +264,13 @@ def reading_key(says_so):
   )
 
 
+@pytest.mark.slow
 def test_an_algorithm_may_draw_secretly():
   first, second = (run(reading_key(True), 1, FIXED).params for _ in range(2))
   assert np.all(cases.flat(first) != cases.flat(second))
 
 
+@pytest.mark.slow
 def test_how_many_came_is_not_used():
   """FedDyn's h, without noise: the mean over the population of all g_i."""
   inner = fo.fed_dyn(cases.loss_fn, optax.sgd(LR), alpha=0.1)

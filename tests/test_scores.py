@@ -34,6 +34,7 @@ def test_of_few_examples_with_ties_and_absent_classes(seed):
   np.testing.assert_allclose(scores.auc(logits, y), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_sure_examples_differ():
   """Where float32 has the same probability, 1."""
   margin = RNG.normal(30, 20, N).astype(np.float32)

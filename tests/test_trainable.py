@@ -92,6 +92,7 @@ def test_as_if_the_model_had_the_trained_leaves_alone(name):
   assert_close(jax.tree.leaves(result.client_state), expected)
 
 
+@pytest.mark.slow
 def test_it_can_what_the_algorithm_can():
   """Old versions may be where clients start, and clipping may be refused."""
   versions = [[0, 0], [0, 1], [1, 2]]
@@ -164,8 +165,8 @@ def of_head(rates, seeds=1, **options):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid_map", ["vmap", "scan"])
-@pytest.mark.default_cases("scan")
 def test_points_and_clients_share_the_frozen_leaves(grid_map):
   def need(points, seeds, chunk):
     rates = np.linspace(0.01, 0.1, points)
@@ -194,6 +195,7 @@ def test_a_grid_that_drops_points_and_goes_on_from_a_checkpoint(tmp_path):
   np.testing.assert_array_equal(resumed.params["body"][3], BODY)
 
 
+@pytest.mark.slow
 def test_frozen_leaves_are_computed_in_the_type_of_the_others():
   dtypes = set()
 

@@ -1,5 +1,6 @@
 """Code in texts and in blocks: where its lines may break."""
 
+import html
 import re
 import textwrap
 
@@ -15,7 +16,7 @@ def _block(page, node) -> None:
     language = node.get("language") or ""
     if language == "none":
       page.body[-1] = _BLOCK.sub(_lines_of_commands, page.body[-1])
-    elif re.match("i?py", language):
+    elif re.match("i?py", language) or isinstance(node, nodes.doctest_block):
       page.body[-1] = _BLOCK.sub(_lines_of_python, page.body[-1])
     raise
 
@@ -37,12 +38,16 @@ def _lines_of_commands(block: re.Match) -> str:
 _BRACKET = re.compile(r"(?<=[(\[{]</span>)(?!\n)|(?<==</span>)(?=<)")
 
 
+# What a line begins with; in an example of a docstring, after its prompt.
+_MARGIN = re.compile(r"(?:(?:>>>|\.\.\.) )? *")
+
+
 def _lines_of_python(block: re.Match) -> str:
   """What is left of a line of Python begins four columns to its right."""
 
   def line(match):
-    text = re.sub("<[^>]*>", "", match[0])
-    hang = len(text) - len(text.lstrip(" ")) + 4
+    text = html.unescape(re.sub("<[^>]*>", "", match[0]))
+    hang = _MARGIN.match(text).end() + 4
     code = _BRACKET.sub("<wbr>", match[0])
     return f'<span class="line" style="--hang: {hang}ch">{code}</span>'
 
@@ -91,5 +96,6 @@ def _without_margins(app, tree) -> None:
 def setup(app) -> None:
   app.add_node(nodes.literal, override=True, html=(_code, _code_end))
   block = (_block, HTML5Translator.depart_literal_block)
-  app.add_node(nodes.literal_block, override=True, html=block)
+  for kind in (nodes.literal_block, nodes.doctest_block):
+    app.add_node(kind, override=True, html=block)
   app.connect("doctree-read", _without_margins)

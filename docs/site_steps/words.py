@@ -11,8 +11,13 @@ _SPACES = re.compile(
   r"(?<=\d)\s(?=(?:%|[kMG]i?B|[MGT]FLOP/s|[µmn]?s|min|h|bytes|cores|minutes|hours|months"
   r"|points?|rounds?|seconds|seeds|times)(?!\w))"
   r"|(?<=\w)\s(?==\s[\d−-])|(?<=\w\s=)\s(?=[\d−-])"
-  r"|(?:(?<=Figure)|(?<=Figures)|(?<=Table)|(?<=Tables)|(?<=Theorem))\s(?=\d)"
+  r"|(?:(?<=Figure)|(?<=Figures)|(?<=Table)|(?<=Tables)|(?<=Theorem)"
+  r"|(?<=Algorithm)|(?<=section)|(?<=eq\.))\s(?=\d)"
 )
+# The sign of a number, but not the hyphen of "CIFAR-10 and -100".
+_NEGATIVE = re.compile(r"(?<![\w.,/-])(?<!and\s)-(?=\d)")
+# A quotient of short terms, such as 1 / 26.5 or d / s².
+_QUOTIENT = re.compile(r"(?<![\w/])(\w{1,3})\s/\s(√?[\w.]{1,5}²?)(?!\w)")
 # Dates, and names with hyphens, such as Δ-SGD and CIFAR-10, which stay whole;
 # and Greek letters with an index.
 _MARKED = re.compile(
@@ -76,6 +81,8 @@ def _unbroken(app, tree, name) -> None:
     ):
       if is_text:
         text = _SPACES.sub("\u00a0", "".join(group))
+        text = _NEGATIVE.sub("−", text)
+        text = _QUOTIENT.sub("\\1\u00a0/\u00a0\\2", text)
         if children and children[-1].astext().startswith("--"):
           # A flag's value.
           text = re.sub(r"^ (?=[\w.]+(?:,|$))", "\u00a0", text)

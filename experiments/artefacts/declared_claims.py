@@ -287,7 +287,8 @@ def _limited(
 ) -> Quantity:
   """The quantity that a value is above or below a limit, or near it."""
   limit = getattr(part, bound)
-  name = f"{key[0]}, {of.label} {bound} {limit:g} by"
+  sides = [f"{key[0]}'s {of.label}", f"{limit:g}"]
+  name = " minus ".join(sides if bound == "above" else reversed(sides))
   per_seed = _measured(records, key, of)
   if bound == "near" and per_seed is not None:
     margin = part.within - of.scale * np.abs(per_seed - limit)

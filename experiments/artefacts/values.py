@@ -56,8 +56,9 @@ class Value(NamedTuple):
 
   @property
   def label(self) -> str:
-    """The words, without underscores."""
-    return self.words.replace("_", " ")
+    """The words, without underscores, and with signs as they are printed."""
+    text = self.words.replace("_", " ")
+    return text.replace(">=", "≥").replace("==", "=")
 
   @property
   def lost(self) -> str:

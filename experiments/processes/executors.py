@@ -27,7 +27,7 @@ from fedjax_opt.checks import errors
 from fedjax_opt.engine import programs
 
 _WAIT = 30  # Seconds until a scheduler answers.
-_PROGRAMS = 8  # If cells have left so many in memory, all are freed.
+_PROGRAMS = 50  # If cells have left so many in memory, all are freed.
 
 
 class CellExecutor(NamedTuple):

@@ -237,8 +237,7 @@ def read(name: str) -> Reference:
     reference = _made(Reference, content, texts, **attributes)
   except (ValueError, TypeError) as error:
     raise ValueError(f"reference={name!r}: {error}") from None
-  check_names(reference)
-  return reference
+  return named(reference)
 
 
 def _tables(
@@ -270,9 +269,15 @@ def _made(
   return kind(**entries, **attributes, flags=flags)
 
 
-def check_names(reference: Reference) -> None:
-  """Checks that no name is there twice, and that methods name conditions."""
-  planned_cells.labels_of(reference.methods)
+def named(reference: Reference) -> Reference:
+  """The reference, in which each method has its label.
+
+  A label then is the same under all conditions, and whoever runs beside it.
+
+  Raises:
+    ValueError: if a name is there twice, or is that of no condition.
+  """
+  labels = planned_cells.labels_of(reference.methods)
   names = [condition.name for condition in reference.conditions]
   for name in names:
     if names.count(name) > 1:
@@ -284,3 +289,8 @@ def check_names(reference: Reference) -> None:
           f"reference={reference.name!r}: method {method['algorithm']}: "
           f"conditions={name}: must be among {', '.join(names)}"
         )
+  methods = [
+    {**method, "label": label}
+    for method, label in zip(reference.methods, labels, strict=True)
+  ]
+  return reference._replace(methods=methods)

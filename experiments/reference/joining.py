@@ -110,11 +110,13 @@ def join(
   folders = [folder, comparison.records]
   for number, method in enumerate(methods):
     _check_method(f"methods[{number}]", method)
+  own_methods = comparison.methods
   # No method that joins may have the name of another.
-  definition.check_names(
-    comparison._replace(methods=[*comparison.methods, *methods])
+  comparison = definition.named(
+    comparison._replace(methods=[*own_methods, *methods])
   )
-  stored = comparison.cells(comparison.methods, data_dir)
+  methods = comparison.methods[len(own_methods) :]
+  stored = comparison.cells(own_methods, data_dir)
   joined = comparison.cells(methods, data_dir, budget) if methods else stored
   missing = [cell for cell in joined if cells.read(cell, folders) is None]
   store = Store(folder)

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -275,7 +276,11 @@ def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
   ]
 
 
-def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
+def cells_of_runs(
+  runs: Sequence[Run],
+  varied: Sequence[str],
+  planned: Sequence[PlannedCell] = (),
+) -> list[Cell]:
   """Cells of existing runs, each with its own choice among its settings.
 
   Methods are named by the choices of their flags and, if these are the same, by
@@ -284,16 +289,34 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
   Args:
     runs: which.
     varied: flags whose values are the conditions, see `varied_among`.
+    planned: cells of the same study that are to run, whose labels are made of
+      their flags; a run of one of these methods has its label.
 
   Raises:
     ValueError: if two runs have the same method and condition.
   """
   by_run = [{n: run.config.get(n) for n in varied} for run in runs]
-  labels = _labels(runs, by_run)
+  labels = _labels(runs, by_run, planned)
   return [
     _with_files(Cell(label, condition, *_tuned(run)))
     for run, label, condition in zip(runs, labels, by_run, strict=True)
   ]
+
+
+def check_labels(
+  planned: Sequence[PlannedCell], existing: Sequence[Cell]
+) -> None:
+  """Checks that no method has the label of a run under the same condition.
+
+  Raises:
+    ValueError: naming the label and the run.
+  """
+  for cell, old in itertools.product(planned, existing):
+    if (cell.method, cell.condition) == (old.method, old.condition):
+      raise ValueError(
+        f"method: the run {str(old.parts[0].run.folder)!r} has the label "
+        f"{cell.method!r} too; give the method a label=NAME of its own"
+      )
 
 
 def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:
@@ -306,16 +329,23 @@ def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:
 
 
 def _labels(
-  runs: Sequence[Run], conditions: Sequence[Mapping[str, Any]]
+  runs: Sequence[Run],
+  conditions: Sequence[Mapping[str, Any]],
+  planned: Sequence[PlannedCell],
 ) -> list[str]:
   """A label for each run; the same for one method under several conditions.
 
   A tuned hyperparameter is not in the labels, unless only it tells runs apart.
   """
-  texts = [{n: str(v) for n, v in run.config.items()} for run in runs]
+  configs = [run.config for run in runs]
+  configs += [cell.spec.values() for cell in planned]
+  texts = [{n: str(v) for n, v in config.items()} for config in configs]
   tuned = {name for text in texts for name, v in text.items() if "[" in v}
   for ignored in (tuned, set()):
     labels = _labels_without(texts, ignored)
+    of_planned = zip(labels[len(runs) :], planned, strict=True)
+    methods = {label: cell.method for label, cell in of_planned}
+    labels = [methods.get(label, label) for label in labels[: len(runs)]]
     cells = list(zip(labels, map(str, conditions), strict=True))
     if len(set(cells)) == len(cells):
       return labels

@@ -45,8 +45,8 @@ def domo(
   .. math::
 
     x_{r,0} &= x_r - \eta \beta K m_r \quad \text{(DOMO)} \\
-    m_{r,k+1} &= \mu_l m_{r,k} + g(x_{r,k}), \qquad
-    x_{r,k+1} = x_{r,k} - \eta m_{r,k+1} \; [- \eta \beta m_r
+    m_{r,k+1} &= \mu_l m_{r,k} + g(x_{r,k}) \\
+    x_{r,k+1} &= x_{r,k} - \eta m_{r,k+1} \; [- \eta \beta m_r
       \text{ (DOMO-S)}] \\
     m_{r+1} &= \mu_s m_r + \sum_i w_i \frac{1}{K} \sum_k m_{r,k+1}^{(i)}, \qquad
     x_{r+1} = x_r - \alpha \eta K m_{r+1}

@@ -41,10 +41,10 @@ def fadas(
   .. math::
 
     \Delta_t &= \frac{1}{A} \sum_{k \in S_t} \Delta_k, \qquad
-    m_t = \beta_1 m_{t-1} + (1 - \beta_1) \Delta_t, \qquad
-    v_t = \beta_2 v_{t-1} + (1 - \beta_2) \Delta_t^2 \\
-    \hat v_t &= \max(\hat v_{t-1}, v_t), \qquad
-    x_{t+1} = x_t + \eta_t \frac{m_t}{\sqrt{\hat v_t} + \epsilon}
+    m_t = \beta_1 m_{t-1} + (1 - \beta_1) \Delta_t \\
+    v_t &= \beta_2 v_{t-1} + (1 - \beta_2) \Delta_t^2, \qquad
+    \hat v_t = \max(\hat v_{t-1}, v_t) \\
+    x_{t+1} &= x_t + \eta_t \frac{m_t}{\sqrt{\hat v_t} + \epsilon}
 
   Moments start at 0, without a correction of their bias. The delay-adaptive
   rate is :math:`\eta_t = \eta / \tau_t` if the largest staleness of the step,

@@ -21,7 +21,7 @@ FEATURES_TAKES = "(params, batch, rng) -> [B, d]"
 EVALUATE_TAKES = "(params, data, test) -> {name: scalar}"
 ONE_CLIENT_TAKES = "(worker, broadcast) -> message"
 # Columns of tables of metrics that are no metrics.
-_TABLE_COLUMNS = ("point", "round", "seed")
+TABLE_COLUMNS = ("point", "round", "seed")
 # Metrics that a run counts itself.
 COUNTED_BY_RUN = (
   "time", "bytes_down", "bytes_up", "gradient_evaluations",
@@ -224,7 +224,7 @@ def check_columns(
   Raises:
     ValueError: naming the first metric that has.
   """
-  columns = (*_TABLE_COLUMNS, *other_columns)
+  columns = (*TABLE_COLUMNS, *other_columns)
   for key in metric_names:
     if not key.strip() or key in columns:
       raise ValueError(

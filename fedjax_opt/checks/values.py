@@ -467,7 +467,8 @@ def check_function(name: str, value: Any, takes: str) -> None:
     raise TypeError(f"{name}={brief(value)}: must be a function {takes}")
   if takes.startswith("(...)"):
     return
-  count = takes.split(")")[0].count(",") + 1
+  inside = takes.partition(")")[0].removeprefix("(")
+  count = inside.count(",") + bool(inside)
   try:
     signature = inspect.signature(value)
   except (TypeError, ValueError):  # It does not tell.

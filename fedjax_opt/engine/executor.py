@@ -66,9 +66,11 @@ class Executor:
       sample = feed.sample_of(data)
       self._evaluated = put_shared(_shared_and_per_seed(sample, numbers))
     else:
-      self._data = self._evaluated = put_shared(
-        _shared_and_per_seed(data, numbers)
-      )
+      parts = _shared_and_per_seed(data, numbers)
+      self._data = self._evaluated = put_shared(parts)
+      if (pool := _of_common_length(data.examples)) is not None:
+        (_, shared), per_seed = parts
+        self._data = put_shared(((pool, shared), per_seed))
     self._shapes, self._traced, self._programs = None, {}, {}
     self._needed: dict[str, int | None] = {}  # Bytes of each program.
     self.place_points()
@@ -432,6 +434,30 @@ def _shared_and_per_seed(data, seeds):
   is_of_seed = np.ndim(data.sizes) == 2
   shared, by_seed = ({}, lists) if is_of_seed else (lists, {})
   return (data.examples, shared), {"seed": seeds, "data": by_seed}
+
+
+# A pool that fills at most so many bytes has a length that others have too.
+_SMALL_POOL = 1 << 24
+
+
+def _of_common_length(examples):
+  """A small pool with copies of its first example, up to a power of two.
+
+  Two partitions of one data set seldom use equally many of its examples. With a
+  common length, rounds under both are one program, which is compiled once.
+
+  Returns:
+    None if the pool is large, or has such a length already.
+  """
+  length = len(jax.tree.leaves(examples)[0])
+  common = 1 << (length - 1).bit_length()
+  if (
+    common == length
+    or trees.num_bytes(examples) * common > _SMALL_POOL * length
+  ):
+    return None
+  rows = np.minimum(np.arange(common), length) % length
+  return jax.tree.map(lambda leaf: leaf[rows], examples)
 
 
 def _memory_advice(needed, available):

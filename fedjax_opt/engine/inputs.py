@@ -15,7 +15,7 @@ import numpy as np
 
 from fedjax_opt import contract
 from fedjax_opt.base import Algorithm, Batch, run_key
-from fedjax_opt.checks import errors, fields
+from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import (
   brief,
   check_fits_float,
@@ -93,6 +93,12 @@ def checked_grid(
     if name in grid:
       raise ValueError(
         f"grid[{name!r}]: seeds are not hyperparameters; give seeds=[...]"
+      )
+  for name in (*functions.TABLE_COLUMNS, *functions.COUNTED_BY_RUN):
+    if name in grid:
+      raise ValueError(
+        f"grid[{name!r}]: tables have such a column; give the hyperparameter "
+        "another name"
       )
   grid = {name: _numbers(name, values) for name, values in grid.items()}
   contract.check_points(algorithm, grid)
@@ -323,15 +329,25 @@ _SAME = (
 
 
 def check_state_belongs(
-  state: Any, state_type: type, own_config: Any, seeds: Sequence[int] | None
+  state: Any,
+  state_type: type,
+  own_config: Any,
+  seeds: Sequence[int] | None,
+  grid: Mapping[str, Sequence[float]],
+  is_schedule_fixed: bool,
 ) -> None:
   """Checks that a state belongs to a simulator with these options.
+
+  Functions cannot be compared: those of the simulator apply.
 
   Args:
     state: given to `Simulator.run`.
     state_type: the class of a state.
     own_config: the simulator's `Config`, of any model.
     seeds: of the simulator's grid; None without one.
+    grid: the simulator's; {} for a single run.
+    is_schedule_fixed: whether the simulator's timetable does not depend on the
+      seed or the model.
 
   Raises:
     TypeError: if it is no state.
@@ -350,8 +366,15 @@ def check_state_belongs(
       f"{kinds[expected]}"
     )
   pairs = {n: (getattr(state.config, n), getattr(own_config, n)) for n in _SAME}
+  pairs["sampler"] = (state.config.sampler.name, own_config.sampler.name)
+  clocks = (state.config.clock, own_config.clock)
+  pairs["schedule"] = tuple(c and f"a timetable {c.digest[:8]}" for c in clocks)
+  if all(clocks) and not is_schedule_fixed:
+    del pairs["schedule"]
   if seeds is not None:
     pairs["seeds"] = (tuple(state.seeds), tuple(seeds))
+    pairs["hyperparameters"] = (tuple(state.grid), tuple(grid))
+    pairs |= {f"grid[{n!r}]": (state.grid.get(n), v) for n, v in grid.items()}
   for name, (actual, expected) in pairs.items():
     if actual != expected:
       raise ValueError(

@@ -21,8 +21,9 @@ import numpy as np
 from fedjax_opt.arrays import target
 
 # The number of programs kept. A run has two, one for its rounds and one for
-# evaluations, and some small ones, such as that of its initial model.
-_MOST = 16
+# evaluations, and some small ones, such as that of its initial model. A cell of
+# a study has ten to fifteen, and a later cell may have the same.
+_MOST = 64
 _programs: dict[Hashable, jax.stages.Compiled] = {}
 
 

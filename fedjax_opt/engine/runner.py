@@ -52,9 +52,8 @@ class Runner:
       clock=self._config.clock,
     )
     self._feed = self.executor.open_feed()
-    self._shapes = (
-      self.initial_state.shapes
-    )  # Of the settings that are present.
+    # Of the settings that are present.
+    self._shapes = self.initial_state.shapes
     self._state: RunState | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.

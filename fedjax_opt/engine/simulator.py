@@ -27,6 +27,7 @@ from fedjax_opt.engine import (
 )
 from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
 from fedjax_opt.engine.config import (
+  DEFAULTS,
   GRID_DEFAULTS,
   PLAIN_EXECUTION,
   Config,
@@ -61,6 +62,7 @@ class SimulationState:
     frozen: the leaves of `server` that no round changes, which are not there,
       once for all points, see `engine.initial_state`.
     config: the options of the run, resolved.
+    grid: the values of its hyperparameters by name; {} for a single run.
   """
 
   round: int
@@ -69,6 +71,7 @@ class SimulationState:
   client_state: Any
   frozen: Any
   config: Config
+  grid: Mapping[str, Sequence[float]]
 
   def __repr__(self) -> str:
     return f"SimulationState(round {self.round}, seeds {self.seeds})"
@@ -113,7 +116,7 @@ class Simulator:
       ValueError: naming the invalid argument.
       TypeError: naming the argument of a wrong type.
     """
-    check_option_names(options, GRID_DEFAULTS)
+    check_option_names(options, DEFAULTS if grid is None else GRID_DEFAULTS)
     # Numbers of NumPy's types would be other options to a run that resumes.
     options = {
       name: value.item() if isinstance(value, np.generic) else value
@@ -161,7 +164,7 @@ class Simulator:
     config, initial_state = self._resolve(params, seeds)
     self._executor_with(config, seeds).trace_programs(initial_state.shapes)
     arrays = initial_state.make_state(config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *arrays, config)
+    return SimulationState(0, tuple(seeds), *arrays, config, self._grid)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -195,8 +198,7 @@ class Simulator:
     metrics = executor.active_settings.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
-    new_state = SimulationState(end, state.seeds, *arrays, state.config)
-    return new_state, metrics
+    return dataclasses.replace(state, round=end, **arrays._asdict()), metrics
 
   def compile(self, params: Params) -> dict[str, jax.stages.Compiled]:
     """Compiles the programs of a run, and does not run them.
@@ -367,9 +369,16 @@ class Simulator:
   def _executor_of_state(self, state):
     """The executor of a state, which must be one of this simulator."""
     inputs.check_state_belongs(
-      state, SimulationState, self._config_without_model, self._seeds
+      state,
+      SimulationState,
+      self._config_without_model,
+      self._seeds,
+      self._grid,
+      isinstance(self._options.get("schedule"), Timetable),
     )
-    executor = self._executor_with(state.config, state.seeds)
+    evaluate = self._config_without_model.evaluate
+    config = dataclasses.replace(state.config, evaluate=evaluate)
+    executor = self._executor_with(config, state.seeds)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
       executor.trace_programs(shapes)

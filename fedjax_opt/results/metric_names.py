@@ -1,6 +1,7 @@
 """What the name of a metric says: its direction, its range, its cost."""
 
 import math
+import re
 
 from fedjax_opt.checks.fields import checked
 
@@ -22,6 +23,9 @@ _FROM_0_TO_1 = ("f1", "precision", "recall", "auc", "density")
 _SMALLER_IS_BETTER = (
   "loss", "error", "perplexity", "mse", "rmse", "mae", "gap",
 )  # fmt: skip
+
+# What a name begins with: whose metric it is, and on which examples.
+_BEGINNING = re.compile("^(regularized_|client_)?(?:(train|validation|test)_)?")
 
 
 @checked()
@@ -50,6 +54,16 @@ def check_has_direction(metric: str) -> None:
 def is_fraction(name: str) -> bool:
   """Whether a metric is an accuracy, in [0, 1] and shown in percent."""
   return "accuracy" in name and "inaccuracy" not in name
+
+
+def examples_of(name: str) -> str | None:
+  """The examples of a metric: 'train', 'validation', 'test', or None."""
+  return _BEGINNING.match(name)[2]
+
+
+def on_validation(name: str) -> str:
+  """The metric of the same kind on validation examples."""
+  return _BEGINNING.sub(r"\1validation_", name)
 
 
 def reported_names(criterion: str) -> tuple[str, str]:

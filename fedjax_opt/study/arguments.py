@@ -1,7 +1,6 @@
 """The arguments of `compare`: their checks, and their defaults."""
 
 import inspect
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,11 @@ from fedjax_opt.checks.fields import instance_of, mapping_of, sequence_of
 from fedjax_opt.checks.values import brief, check_text, check_word
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, check_option_names
-from fedjax_opt.results.metric_names import direction
+from fedjax_opt.results.metric_names import (
+  direction,
+  examples_of,
+  on_validation,
+)
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning, words
 from fedjax_opt.study.study_runs import Method
@@ -167,18 +170,15 @@ def criterion_of(
     raise ValueError(
       "evaluate: must be given; such as fo.evaluation.federated(per_example)"
     )
-  criterion = criterion or Criterion(_on_validation(metric), direction(metric))
+  criterion = criterion or Criterion(on_validation(metric), direction(metric))
   check_text("criterion.metric", criterion.metric)
-  if is_tuned and "validation_" in criterion.metric and not has_validation:
+  # Each client holds out its own examples.
+  has_validation |= criterion.metric.startswith("client_")
+  is_on_validation = examples_of(criterion.metric) == "validation"
+  if is_tuned and is_on_validation and not has_validation:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "
       "the second part of fo.data.hold_out(pool, 0.1) or data.split(0.1), of "
       "which clients train on the first. Or give another criterion"
     )
   return criterion
-
-
-def _on_validation(metric: str) -> str:
-  """The metric of the same kind on the validation examples."""
-  begin = "^(regularized_|client_)?(test_|train_)?"
-  return re.sub(begin, r"\1validation_", metric)

@@ -161,9 +161,8 @@ def compare(
     seeds, report_seeds, is_tuned and not nested
   )
   arguments.check_crossed(crossed, data)
-  has_validation = validation is not None or own_models is not None
   criterion = arguments.criterion_of(
-    criterion, metric, has_validation, options, is_tuned
+    criterion, metric, validation is not None, options, is_tuned
   )
   params = inputs.checked_params(params, may_be_function=True)
   crossed_seeds = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)

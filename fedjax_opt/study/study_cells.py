@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.metric_names import direction, is_fraction
+from fedjax_opt.results.metric_names import (
+  check_has_direction,
+  direction,
+  is_fraction,
+)
 from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
@@ -32,7 +36,7 @@ class StudyCells:
   """Methods compared under conditions: a study without its report.
 
   Attributes:
-    cells: one for each method and condition.
+    cells: at most one for each method and condition.
     metric: the metric by which methods are compared, such as 'test_accuracy'.
     title: the report's title.
     target: value of the metric whose cost is reported, or None.
@@ -45,6 +49,10 @@ class StudyCells:
       for 0.005 of accuracies, half a point, and 0 of others.
     pairs: every two methods under each condition: difference, p, power.
     verdicts: the verdict on every cell, condition after condition.
+
+  Raises:
+    ValueError: if there is no cell, two have the same method and condition, or
+      it is not known in which direction the metric improves.
   """
 
   cells: tuple[Cell, ...]
@@ -56,6 +64,19 @@ class StudyCells:
   notes: tuple[str, ...] = ()
   clients: Mapping[str, ClientSummary] = dataclasses.field(default_factory=dict)
   min_effect: float | None = None
+
+  def __post_init__(self):
+    if not self.cells:
+      raise ValueError("cells: is empty; must have at least one")
+    check_has_direction(self.metric)
+    keys = [(cell.method, dict(cell.condition)) for cell in self.cells]
+    for i, key in enumerate(keys):
+      if keys.index(key) < i:
+        method, condition = key
+        raise ValueError(
+          f"cells[{i}]: method {method!r} has two cells under {condition}; "
+          "give one of them another method or condition"
+        )
 
   @functools.cached_property
   def methods(self) -> list[str]:

@@ -19,6 +19,7 @@ from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import History
+from fedjax_opt.results.metric_names import examples_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulation import Simulator, grid_points, sweep
 from fedjax_opt.study import sizes, tuning
@@ -206,7 +207,7 @@ class StudyRuns(NamedTuple):
     self, method: Method, condition: Mapping[str, Any], is_report: bool
   ) -> dict[str, Any]:
     """The arguments of `sweep` and `Simulator`, by name."""
-    is_on_test = is_report or "test_" in self.criterion.metric
+    is_on_test = is_report or examples_of(self.criterion.metric) == "test"
     return {
       **self.options,
       **{n: v for n, v in condition.items() if n in DEFAULTS},

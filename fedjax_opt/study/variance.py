@@ -35,8 +35,10 @@ def spread_of(cell: Cell, metric: str) -> dict[str, float] | None:
   values = np.stack(
     [_of_settings(r, r.history.values(metric)) for r in runs], 1
   )
-  scores = np.stack([_of_settings(r, r.signed_scores()) for r in runs], 1)
-  chosen = scores.argmax(axis=0)  # [P, T]
+  chosen = np.zeros(values.shape[1:], int)  # [P, T]
+  if len(values) > 1:  # A single setting may have no score.
+    scores = np.stack([_of_settings(r, r.signed_scores()) for r in runs], 1)
+    chosen = scores.argmax(axis=0)
   results = np.take_along_axis(values, chosen[None], 0)[0]
   of_choice = values.mean(axis=(1, 2))[chosen]
   remainder = results - of_choice

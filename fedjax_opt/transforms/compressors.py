@@ -102,7 +102,7 @@ def random_k(fraction: _Fraction) -> Upload:
 
 
 def sign() -> Upload:
-  r"""The signs, times the mean magnitude: :math:`(\|u\|_1 / d) \, sign(u)`.
+  r"""The signs times the mean magnitude, :math:`\|u\|_1 / d \; \text{sign}(u)`.
 
   The transform is biased, and meant for `error_feedback`. Zeros stay zeros, as
   in `numpy.sign`. The bytes assume that there are no zeros, because one bit has
@@ -133,7 +133,7 @@ def quantize(levels: Count) -> Upload:
 
   .. math::
 
-    Q(u)_j = \|u\|_2 \, sign(u_j) \, \xi_j / s
+    Q(u)_j = \|u\|_2 \, \text{sign}(u_j) \, \xi_j / s
 
   with :math:`\xi_j` one of the two whole numbers around :math:`s |u_j| /
   \|u\|_2`, drawn so that its mean is this number. The transform is unbiased,

@@ -190,11 +190,7 @@ METHODS = {
   ],
 )
 @pytest.mark.default_cases(
-  "fed_buff by examples-True-lognormal",
-  "fed_async-True-four speeds",
-  "ca2fl-True-whole seconds",
-  "fadas-True-four speeds",
-  "fadas without delays-True-lognormal",
+  "fed_buff by examples-True-lognormal", "ca2fl-True-whole seconds"
 )
 def test_method_is_its_event_loop(name, x64, system):
   algorithm, loop, settings, options = METHODS[name]

@@ -78,6 +78,7 @@ def run(large):
 
 
 @both
+@pytest.mark.default_cases("4")
 def test_lemma_4_2(large):
   """The error of all steps is of the order of the first one's, and C_eta."""
   r = run(large)

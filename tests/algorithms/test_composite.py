@@ -185,6 +185,7 @@ def test_the_averaged_iterate_needs_equal_steps():
     simulated(algorithm)
 
 
+@pytest.mark.slow
 def test_weights_that_a_sampler_scales_leave_the_averaged_iterate():
   """After one round, in which all clients start from the same dual."""
   algorithm = fed_dual_avg(SOFTMAX.loss_fn, L1, RATE, averaged=True)

@@ -124,8 +124,8 @@ def test_costs_are_those_counted_by_hand(name):
   assert sum(leaf.nbytes for leaf in leaves) == C * num_kept * MODEL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGES)
-@pytest.mark.default_cases("bvr_l_sgd, sampled")
 def test_costs_of_stages_are_those_counted_by_hand(name):
   """Also along the run: what a client has spent so far."""
   algorithm, *counted, large = STAGES[name]

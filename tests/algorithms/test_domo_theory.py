@@ -63,6 +63,7 @@ def run(**options):
 
 
 @pytest.mark.parametrize("options", [RESET, AVERAGED, INTRA])
+@pytest.mark.default_cases("options2")
 def test_divergence(options):
   """The mean square of a client's distance from the mean point."""
   x, _, of = run(**options)

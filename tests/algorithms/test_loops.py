@@ -423,6 +423,7 @@ def test_single_precision_and_equal_weights_are_near_the_loop(name):
   check(name, case="uniform", x64=False)
 
 
+@pytest.mark.slow
 def test_without_its_own_term_it_is_scaffold():
   """FedGamma without perturbations, and FedDC without a penalty."""
   with jax.enable_x64(True):
@@ -446,8 +447,8 @@ TRACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["delta_sgd", "delta_sgd_reused"])
-@pytest.mark.default_cases("delta_sgd")
 def test_traces_of_delta_sgd_are_those_of_the_loop(name):
   """Step sizes and both branches, client by client."""
   with jax.enable_x64(True):

@@ -40,6 +40,7 @@ def test_a_client_may_give_its_weight_as_a_plain_number(weight):
   np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_states_are_kept_in_their_types():
   params = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), cases.PARAMS)
 
@@ -62,6 +63,7 @@ def test_states_are_kept_in_their_types():
   assert result.client_state.dtype == jnp.bfloat16
 
 
+@pytest.mark.slow
 def test_metrics_of_two_phases_need_names_of_their_own():
   def one_client(worker, params):
     metrics = {"examples": worker.size}

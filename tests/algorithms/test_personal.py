@@ -43,6 +43,7 @@ def test_personal_leaves_are_not_sent():
   assert_close(result.params["bias"], cases.PARAMS["bias"])
 
 
+@pytest.mark.slow
 def test_clients_use_their_own_leaves():
   data = cases.DATA
   algorithm = fo.fed_per(cases.loss_fn, SGD, personal=["bias"])

@@ -175,7 +175,7 @@ def drawn_outputs(uniforms, stage_length):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.default_cases("bvr_l_sgd, sampled", "minibatch_sarah")
+@pytest.mark.default_cases("bvr_l_sgd, sampled")
 def test_equals_the_loop_in_every_round(case):
   weighting = "uniform" if "theory" in case else "examples"
   with jax.enable_x64(True):

@@ -83,6 +83,7 @@ def test_terms_of_the_loss_leave_them_out():
   np.testing.assert_allclose(penalized - loss, 0.25 * 9, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_fed_exp_does_not_extrapolate_them():
   """They are the clients' means, whatever the step of the weights is."""
   client = optax.sgd(0.01)
@@ -220,7 +221,7 @@ AVERAGING = (
 
 
 @pytest.mark.parametrize("name", AVERAGING)
-@pytest.mark.default_cases("fed_nova", "domo", "fed_adamw")
+@pytest.mark.default_cases("fed_nova")
 def test_an_algorithm_averages_them_whatever_its_steps(name):
   server, model, _ = after_two_rounds(make(name))
   assert_averaged(model)
@@ -239,10 +240,10 @@ def with_momentum(loss_fn, rate):
   return fo.fed_avg(loss_fn, optax.sgd(rate, momentum=0.9), average_state=True)
 
 
-@pytest.mark.default_cases("fed_lada", "with_momentum")
 @pytest.mark.parametrize(
   "make", [fo.local_sgd, fo.fed_adamw, fo.fed_lada, with_momentum]
 )
+@pytest.mark.default_cases("with_momentum")
 def test_weights_that_a_sampler_scales_leave_averages_as_they_are(make):
   """Statistics, second moments (which must not be negative) and momenta."""
   algorithm = make(loss_fn, 1e-30)

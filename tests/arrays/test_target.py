@@ -35,6 +35,7 @@ def use(*arguments):
 EVALUATE = fo.evaluation.federated(TASK.per_example)
 
 
+@pytest.mark.slow
 def test_compile_gives_the_programs_of_a_run(monkeypatch):
   """No array is put on devices that are elsewhere."""
 

@@ -6,6 +6,7 @@ import inspect
 import math
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -50,6 +51,24 @@ def test_factories_say_what_their_arguments_may_be():
   assert "fed_prox mu" in FACTORIES
   assert fo.domo.checked_fields["mu_l"].optional
   assert not fo.fed_prox.checked_fields["mu"].optional
+
+
+def test_a_function_has_as_many_arguments_as_its_annotation():
+  for annotation, calls in {
+    Callable[[], int]: (lambda: 1, lambda x=0: x, lambda x: x, 3),
+    Callable[[int], int]: (lambda x: x, abs, lambda: 1, lambda x, y: x),
+  }.items():
+
+    def f(call):
+      pass
+
+    f.__annotations__["call"] = annotation
+    field = fields.fields_of(f)["call"]
+    for call in calls[:2]:
+      field.check("call", call)
+    for call in calls[2:]:
+      with pytest.raises(TypeError, match=r"must be a function \(x?\)"):
+        field.check("call", call)
 
 
 def test_annotations_may_be_texts():

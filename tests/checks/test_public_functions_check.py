@@ -70,6 +70,12 @@ PROX_SKIP = fo.prox_skip(loss_fn, jnp.float32(0.1))
 SIM = Simulator(ALGORITHM, **BATCH, evaluate=evaluate)
 GRID = Simulator(make, **BATCH, grid={"lr": [0.1, 0.2]}, seeds=[0, 1])
 OTHER = Simulator(ALGORITHM, **BATCH, cohort_size=2)
+WEIGHTED = Simulator(ALGORITHM, **BATCH, sampler="weighted")
+OWN = Simulator(ALGORITHM, **BATCH, sampler=lambda key, round: np.arange(4))
+SCHEDULED, OTHERWISE = (
+  Simulator(ALGORITHM, **BATCH, schedule=fo.schedules.by_hand([clients]))
+  for clients in ([0, 1, 2, 3], [0, 1, 3, 3])
+)
 FEWER = Simulator(
   ALGORITHM, ClientData.from_client_ids(TEST, np.arange(N) % 3), batch_size=2
 )
@@ -81,6 +87,11 @@ def state():
 
 
 @functools.cache
+def on_schedule():
+  return SCHEDULED.init(PARAMS)
+
+
+@functools.cache
 def of_grid():
   return GRID.init(PARAMS)
 
@@ -88,7 +99,7 @@ def of_grid():
 @pytest.fixture(autouse=True, scope="module")
 def states():
   """Made before anything is counted."""
-  return state(), of_grid()
+  return state(), of_grid(), on_schedule()
 
 
 TRAIN, HELD_OUT = DATA.split(0.4)
@@ -114,7 +125,9 @@ def evaluate_clients(bad):
 
 test_is_refused = refusals.of_table(
   "public_functions.txt", Simulator, mean_loss, simulate, sweep, sends,
-  becomes, state, of_grid, evaluate_clients, BATCH=BATCH, PROX_SKIP=PROX_SKIP,
+  becomes, state, of_grid, on_schedule, evaluate_clients, BATCH=BATCH,
+  PROX_SKIP=PROX_SKIP, WEIGHTED=WEIGHTED, OWN=OWN, SCHEDULED=SCHEDULED,
+  OTHERWISE=OTHERWISE,
   SIM=SIM, GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS,
   MOON=MOON,
 )  # fmt: skip

@@ -180,6 +180,7 @@ def test_replacement_repeats_examples_of_the_client():
     assert abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
+@pytest.mark.slow
 def test_batches_of_other_shapes_leave_no_traces():
   """Each left more than twenty, and JAX keeps all while the process lives."""
   keys = jax.random.split(jax.random.key(0), 7)

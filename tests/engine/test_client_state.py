@@ -80,6 +80,7 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
 
 
+@pytest.mark.slow
 def test_a_client_whose_message_is_not_taken_has_its_own_state():
   def one_client(worker, params):
     state, metrics = worker.state + 1 + worker.client, {"kept": worker.state}

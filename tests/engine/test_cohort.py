@@ -185,6 +185,7 @@ def test_a_picked_client_is_one_part_of_the_population(weighting):
   assert np.isclose(shares[:, None], expected).any(1).all()
 
 
+@pytest.mark.slow
 def test_a_place_for_no_client_does_no_harm():
   """It takes steps where all take equally many, and may overflow in them."""
   x = np.ones((24, 1), np.float32)
@@ -226,8 +227,8 @@ def test_a_sample_is_of_all_examples_of_the_client():
     np.testing.assert_allclose(of_client[is_own], mean, atol=5 * error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.default_cases("0.4")
 def test_draws_are_the_same_in_double_precision(dropout):
   """Of a sample, of who drops out, and of the client that is picked."""
 

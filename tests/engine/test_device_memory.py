@@ -44,6 +44,7 @@ def test_running_out_is_one_line_that_says_what_to_change(monkeypatch):
   )
 
 
+@pytest.mark.slow
 def test_other_failures_are_not_taken_for_it(monkeypatch):
   fails(monkeypatch, "INTERNAL: something else")
   with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
@@ -58,8 +59,8 @@ def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
     run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["memory", "disk"])
-@pytest.mark.default_cases("disk")
 def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
   """By what the compiled program needs, which the model does not tell.
 
@@ -93,6 +94,7 @@ def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
   np.testing.assert_array_equal(repeated.params["w"], limited.params["w"])
 
 
+@pytest.mark.slow
 def test_auto_takes_fewer_clients_where_the_compiler_says_so(monkeypatch):
   """As that of a TPU does."""
   calls, compiled = [], programs.compiled

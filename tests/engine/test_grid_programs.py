@@ -91,8 +91,8 @@ def test_a_point_equals_its_own_simulation():
   assert sweep.history.rounds == own_run.history.rounds == [0, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bvr_l_sgd", "prox_skip"])
-@pytest.mark.default_cases("prox_skip")
 def test_the_most_local_steps_are_those_of_the_seed(name):
   """How long a stage is, and which coins count, is as in a run of its own."""
   make = lambda rate: TASK.algorithm(name, client=None, rate=rate, psi=None)
@@ -117,6 +117,7 @@ def test_seeds_whose_large_gradients_differ_are_refused():
     )
 
 
+@pytest.mark.slow
 def test_costs_are_those_of_the_seed_s_timetable():
   tables = {0: [[0, 1], [0, 1]], 1: [[0, -1], [1, -1]]}
   schedule = lambda work: fo.schedules.by_hand(tables[work.seed])
@@ -280,6 +281,7 @@ def test_diverged_settings_are_dropped_and_change_nothing():
   assert result.padding_waste == pytest.approx(few.padding_waste)
 
 
+@pytest.mark.slow
 def test_a_diverged_setting_of_prox_skip_has_its_own_costs():
   """It goes on: how often clients meet depends on its p."""
   make = lambda p: fo.prox_skip(TASK.loss_fn, 0.1, p=p)
@@ -293,8 +295,8 @@ def test_a_diverged_setting_of_prox_skip_has_its_own_costs():
   assert (sent[1, 1:] < sent[0, 1:]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid_map", ["vmap", "scan"])
-@pytest.mark.default_cases("scan")
 def test_a_second_sweep_has_all_settings_again(grid_map):
   """Also those that the first one dropped."""
   rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]

@@ -171,6 +171,7 @@ def test_statistics_of_normalization_are_not_lower(kind):
   np.testing.assert_allclose(actual.astype("float32"), expected, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_what_does_not_move_is_not_rounded_nor_are_running_statistics():
   """What its local model rounds off a client does not send."""
   layer = layers.BatchNorm()
@@ -253,6 +254,7 @@ def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
 MATRIX = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_regularizers_take_a_local_model_of_lower_precision():
   """The nuclear norm, whose operator is an iteration that has to converge."""
   examples = {"x": np.zeros((8, 1), np.float32), "y": np.zeros(8, np.int32)}

@@ -125,6 +125,24 @@ def test_programs_made_anew_are_the_same_object():
   assert compiled(2.0) is not compiled(3.0)
 
 
+def test_partitions_of_one_data_set_share_the_rounds():
+  """They have clients of the same sizes, and use another number of examples."""
+  loss_fn = lambda params, batch, rng: batch["x"][:, 0] * params["bias"]
+  counts = []
+  for rows in ([[0, 1], [2, 3]], [[0, 1], [2, 0]]):
+    x = np.arange(4.0, dtype=np.float32)[:, None]
+    data = ClientData.from_partition({"x": x}, rows)
+    result = simulate(
+      fed_avg(loss_fn, optax.sgd(1.0)), PARAMS, data, rounds=1, batch_size=2
+    )
+    np.testing.assert_allclose(
+      -result.params["bias"], np.mean(x[np.ravel(rows)])
+    )
+    counts.append(programs.num_compiled())
+  assert data.num_examples == 3
+  assert counts[0] == counts[1]
+
+
 def test_few_programs_are_kept(monkeypatch):
   monkeypatch.setattr(programs, "_MOST", 3)
   for number in range(5):

@@ -96,6 +96,7 @@ def test_rejections_are_counted_and_change_no_other_number():
   assert not healthy.history.metrics["rejected_clients"].any()
 
 
+@pytest.mark.slow
 def test_scaffold_s_control_stays_the_mean_of_all():
   """Whoever is left out."""
   options = {"client_dropout": 0.4, "rounds": 6}
@@ -151,6 +152,7 @@ def test_dropouts_have_their_rate_and_may_lose_a_round():
   assert result.history.status(0) == "ok"
 
 
+@pytest.mark.slow
 def test_a_picked_client_has_not_dropped_out():
   """Else every dropout of the picked one would lose the round."""
 

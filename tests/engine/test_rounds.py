@@ -63,7 +63,6 @@ def ahead_of_rounds(algorithm, **settings):
   return fo.simulate(algorithm, params, data, rounds=7, **settings).params["w"]
 
 
-@pytest.mark.default_cases("BVR-L-SGD", "Poisson")
 @pytest.mark.parametrize(
   ("make", "settings"),
   [
@@ -81,6 +80,7 @@ def ahead_of_rounds(algorithm, **settings):
   ],
   ids=["FedAvg", "Delta-SGD", "SCAFFOLD", "BVR-L-SGD", "Poisson"],
 )
+@pytest.mark.default_cases("Poisson")
 def test_draws_ahead_are_those_of_the_rounds(make, settings, monkeypatch):
   """As on a GPU: all cohorts and batches of a segment before its rounds."""
   settings = {"cohort_size": 4} | settings

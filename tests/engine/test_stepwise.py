@@ -12,7 +12,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import evaluation
 from fedjax_opt.engine import programs
-from tests.helpers import jax_problems
+from tests.helpers import jax_problems, linear
 from tests.helpers.compilations import compilations
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
@@ -42,12 +42,12 @@ def arrays(state):
   return state.server, state.client_state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("algorithm", "others"),
   [(FED_AVG, {"sampler": "weighted"}), (SCAFFOLD, {"client_memory": "host"})],
   ids=["weighted", "on disk and host"],
 )
-@pytest.mark.default_cases("on disk and host")
 def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
   data, options = TASK.data, OPTIONS | others
   if algorithm is SCAFFOLD:
@@ -110,6 +110,15 @@ def test_no_rounds_measure_the_model_as_it_is():
   # Nothing is measured without a measure.
   simulator = fo.Simulator(FED_AVG, TASK.data, **OPTIONS | {"evaluate": None})
   assert simulator.run(simulator.init(TASK.params), 0)[1] == {}
+
+
+def test_the_simulator_that_runs_measures():
+  """Not the one that made the state."""
+  one, two = (
+    fo.Simulator(linear.ALGORITHM, linear.DATA, batch_size=2, evaluate=evaluate)
+    for evaluate in (lambda *_: {"one": 1.0}, lambda *_: {"two": 2.0})
+  )
+  assert two.run(one.init(linear.PARAMS), 0)[1] == {"two": 2.0}
 
 
 # ---------------------------------------------------- When it is compiled

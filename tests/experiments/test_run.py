@@ -217,6 +217,7 @@ def test_ctrl_c_that_was_ignored_ends_the_run_at_the_next_evaluation(
   assert [row["round"] for row in read_metrics(tmp_path)] == [0]
 
 
+@pytest.mark.slow
 def test_another_thread_leaves_signals_to_its_caller(tmp_path):
   """There a run cannot answer them, and runs."""
   arguments = (*SMALL, "--rounds=1", f"--output_dir={tmp_path / 'run'}")

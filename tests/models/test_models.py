@@ -228,6 +228,7 @@ def test_cnn_equals_its_definition():
     chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=3e-5)
 
 
+@pytest.mark.slow
 def test_cnn_drops_whole_channels_and_only_in_training():
   model = models.CNN(channels=(2, 8), hidden=4)
   x = jax.random.normal(jax.random.key(2), (4, 28, 28, 1))

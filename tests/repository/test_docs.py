@@ -11,6 +11,7 @@ import types
 from typing import Any
 
 import comparison_tables
+import flags_tables
 import jax
 import jax.numpy as jnp
 import methods_tables
@@ -21,6 +22,7 @@ from flax import linen
 
 import fedjax_opt as fo
 from experiments import cli, compare, convert, reproduce, run
+from experiments.specification import spec
 from experiments.studies import planned_cells, request
 from fedjax_opt.algorithms import ALGORITHMS
 from tests.helpers import public_names
@@ -159,6 +161,12 @@ def test_the_tables_of_methods_are_those_of_the_registries():
   for name in ALGORITHMS:  # Those that the README lacks are others.
     assert f"\n| `{name}`" in texts[0]
   assert "### Others" not in texts[0]
+
+
+def test_the_page_of_flags_has_each_flag_once():
+  text = flags_tables.filled((DOCS / "flags.md").read_text())
+  rows = re.findall(r"(?m)^\| `--(?:\[no\])?(\w+)` \| [*\w]", text)
+  assert sorted(rows) == sorted(spec.all_flags())
 
 
 # Flags of other programs: benchmarks, tools, pip, hf, Slurm, gcloud, XLA.

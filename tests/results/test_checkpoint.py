@@ -110,6 +110,7 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     assert_same(repeated, result)
 
 
+@pytest.mark.slow
 def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
   """They would have gone on until the next evaluation of the longer one."""
 

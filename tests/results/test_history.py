@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_opt.results import metric_names
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import direction
 from tests.helpers.histories import of_values
@@ -117,6 +118,25 @@ def test_best_follows_the_direction_and_only_losses_diverge():
 )
 def test_the_end_of_a_metric_has_a_direction(name, way):
   assert direction(name) == way
+
+
+@pytest.mark.parametrize(
+  ("name", "on_validation", "examples"),
+  [
+    ("test_loss", "validation_loss", "test"),
+    ("validation_loss", "validation_loss", "validation"),
+    ("client_validation_f1", "client_validation_f1", "validation"),
+    ("regularized_test_loss", "regularized_validation_loss", "test"),
+    ("latest_loss", "validation_latest_loss", None),
+    ("train_loss", "validation_loss", "train"),
+    ("f1", "validation_f1", None),
+  ],
+)
+def test_the_beginning_of_a_metric_has_its_examples(
+  name, on_validation, examples
+):
+  assert metric_names.on_validation(name) == on_validation
+  assert metric_names.examples_of(name) == examples
 
 
 def test_repr_is_one_line_of_sizes_and_names():

@@ -134,7 +134,10 @@ def simulated(rng, num_partitions, num_seeds):
 
 
 def crossed_cell(values, scores):
-  """A cell that tried settings on partitions with seeds. [H, P, T] each."""
+  """A cell that tried settings on partitions with seeds. [H, P, T] each.
+
+  Without scores, {}, there are no validation examples.
+  """
   num_settings, num_partitions, num_seeds = values.shape
   points = [
     {"client_lr": float(h), "seed": t}
@@ -144,7 +147,9 @@ def crossed_cell(values, scores):
   criterion = Criterion("validation_loss", "min")
   runs = []
   for p in range(num_partitions):
-    names = {"test_loss": values, "validation_loss": scores}
+    names = {"test_loss": values}
+    if len(scores):
+      names["validation_loss"] = scores
     metrics = {n: x[:, p].reshape(-1, 1) for n, x in names.items()}
     runs.append(PointResults(points, History([10], metrics), criterion))
   return dataclasses.replace(cell("a", [0.5, 0.6]), crossed=tuple(runs))
@@ -199,7 +204,11 @@ def test_the_best_by_its_own_score_is_chosen_and_a_single_setting_is_not():
   assert best[variance.CHOICE] == 0
   alone = variance.components(values[0])
   assert {n: best[n] for n in alone} == pytest.approx(alone)
-  assert variance.spread_of(crossed_cell(values[:1], values[:1]), "test_loss")
+  # Without validation examples it has no score.
+  single = crossed_cell(values[:1], {})
+  parts = variance.spread_of(single, "test_loss")
+  assert {n: parts[n] for n in alone} == pytest.approx(alone)
+  assert parts[variance.CHOICE] == 0
   lost = np.where(np.arange(4) == 2, np.nan, values)
   assert variance.spread_of(crossed_cell(lost, values), "test_loss") is None
   assert variance.spread_of(cell("a", [0.5, 0.6]), "test_loss") is None

@@ -11,8 +11,8 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import arguments, sizes, words
 from fedjax_opt.study import cells as study_cells
+from fedjax_opt.study import sizes, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.numbers import NumberFormat, format_of
 from fedjax_opt.study.report import formats, pictures, sentences, templates
@@ -104,7 +104,7 @@ def without_losses():
 NAMES = {
   item.__name__.rpartition(".")[2]: item
   for item in (
-    arguments, formats, sizes, study_cells, templates, words, Criterion, cell,
+    formats, sizes, study_cells, templates, words, Criterion, cell,
     NumberFormat, study, studies.grid, parts, whole, under, answer, limits,
     lines, show, csv, captions, clients, without_losses, jax.tree_util,
   )

@@ -270,6 +270,7 @@ def test_one_that_always_diverges_and_one_that_is_not_tuned():
   assert untuned_cell.chosen == {"learning_rate": 0.1}
 
 
+@pytest.mark.slow
 def test_a_single_setting_needs_no_validation_examples():
   """And the settings of a method are told; who takes part is the schedule's."""
   methods = {name: fo.Method(sgd, {"learning_rate": [0.1]}) for name in "AB"}
@@ -291,6 +292,7 @@ def test_what_is_said_of_methods_for_own_models():
   assert note.startswith("D: its settings are chosen by the server's model")
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_and_compared_by_the_clients_own_models():
   make = lambda lam: fo.ditto(linear.loss_fn, optax.sgd(0.5), lam=lam)
   methods = {"Ditto": fo.Method(make, {"lam": [0.1, 30.0]})}

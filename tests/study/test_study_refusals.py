@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.results.history import History
-from tests.helpers import linear, refusals
+from tests.helpers import linear, refusals, studies
 from tests.helpers.histories import of_values, random
 
 NAN, INF = float("nan"), float("inf")
@@ -96,6 +96,11 @@ def values(mean, **options):
   fo.plots.study_values({"a": (mean, mean, mean)}, None, **options)
 
 
+def study(*conditions, **more):
+  """A study made by hand, of one method."""
+  studies.study(*(studies.cell("A", [0.5], c) for c in conditions), **more)
+
+
 def log_scale(limits):
   axes = matplotlib.figure.Figure().subplots()
   try:
@@ -119,6 +124,6 @@ def nothing_is_written(monkeypatch, tmp_path):
 test_is_refused = refusals.of_table(
   "studies.txt", fo.statistics, fo.plots, History, random, of_values, sgd,
   no_validation, other_metric, fails, of_alpha, of_tuning_seeds, compare,
-  costs, grid, sensitivity, values, log_scale, of_clients, INF=INF, NAN=NAN,
-  OK=OK, GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
+  costs, grid, study, sensitivity, values, log_scale, of_clients, INF=INF,
+  NAN=NAN, OK=OK, GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
 )  # fmt: skip

@@ -150,6 +150,7 @@ def test_the_algorithm_sees_its_own_state_alone():
   np.testing.assert_array_equal(error, [[3, 2, 0]] * 2)
 
 
+@pytest.mark.slow
 def test_a_difference_that_is_not_finite_is_left_out_with_its_state():
   """Random-k would not have sent the one entry that is infinite."""
 

@@ -181,16 +181,17 @@ def _mark_ends(
     place = (curve.x[finite[-1]], np.clip(end, *sorted(axes.get_ylim())))
     axes.plot(*place, color=color, **_mark_of(kind, axis))
     if kind == OUTSIDE:
-      # The values are inside the axis, stacked where several curves leave it.
-      height = 6 + 8 * len(axes.texts)
+      # The values are right of the panel, where no curve is, and stacked.
+      height = 8 * len(axes.texts)
       axes.annotate(
         format_number(float(f"{end:.3g}")),
-        place,
-        xytext=(-4, height if axis.is_better_high else -height),
+        (1, place[1]),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, height if axis.is_better_high else -height),
         textcoords="offset points",
         color=color,
-        bbox={"pad": 0.5, "color": "white", "alpha": 0.7},
-        **{"size": 7, "ha": "right", "va": "center", "zorder": 5},
+        annotation_clip=False,
+        **{"size": 7, "ha": "left", "va": "center", "zorder": 5},
       )
   return kinds
 

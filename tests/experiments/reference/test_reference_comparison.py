@@ -207,6 +207,33 @@ def test_places_that_cannot_be_are_refused(tmp_path, before, after, line):
   assert "\n" not in str(error.value)
 
 
+def test_a_method_that_joins_has_a_label_of_its_own(tmp_path, monkeypatch):
+  """Or the record of the method with that label would be shown for it."""
+  file = tmp_path / "tiny.toml"
+  file.write_text(TINY)
+
+  def planned(missing, loader):
+    raise ValueError(missing[0].planned.method)
+
+  monkeypatch.setattr(cells, "check", planned)
+  method = {"algorithm": "scaffold", "client_lr": "0.03,0.1"}
+  with pytest.raises(ValueError, match=r"^SCAFFOLD \(client learning rate"):
+    joining.join(str(file), method, output_dir=tmp_path / "new")
+
+
+def test_methods_of_different_conditions_have_different_labels(tmp_path):
+  file = tmp_path / "two.toml"
+  prox = '[[method]]\nalgorithm = "fed_prox"\nclient = "sgd"\nmu = {}\n'
+  prox += 'client_lr = [0.1, 1]\nconditions = "{}"\n'
+  file.write_text(TINY + prox.format(0.1, "few") + prox.format(1, "all"))
+  reference = definition.read(str(file))
+  labels = [c.planned.method for c in reference.cells(reference.methods)]
+  assert [label for label in labels if "Prox" in label] == [
+    "FedProx, SGD (μ 0.1, conditions few)",
+    "FedProx, SGD (μ 1, conditions all)",
+  ]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_the_field_is_what_it_says():
   field = definition.read("field")

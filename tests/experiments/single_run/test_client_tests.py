@@ -251,12 +251,14 @@ def test_a_grid_is_chosen_by_own_models(tmp_path, arguments):
   assert last_accuracy == pytest.approx(after, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_is_chosen_by_clients_that_hold_nothing_out(tmp_path):
   flags = (*FEW, "--client=sgd", "--client_lr=0.01", "--select_on=clients")
   assert call(*flags, f"--output_dir={tmp_path}") == 0
   assert "per_client" not in summary_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_damaged_metrics_of_own_models_end_a_resumption(
   tmp_path, error_of, monkeypatch
 ):

@@ -84,6 +84,7 @@ def test_every_column(runs, documented):
   assert columns - {"eta_0"} == documented["Columns of metrics.csv"]
 
 
+@pytest.mark.slow
 def test_every_key_and_file(runs, documented):
   keys = lambda part: {key for run in runs for key in part(run.summary)}
   points = {key for run in runs for p in run.summary["points"] for key in p}

@@ -71,6 +71,7 @@ def test_compressed_messages_and_fewer_steps_are_faster():
   assert time("--local_steps=1") < plain < time("--local_steps=9")
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_time(tmp_path, capsys):
   arguments = (
     *FED_BUFF, "--seed=0,1", "--client_lr=0.1,0.3", "--rounds=40",

@@ -83,8 +83,8 @@ def test_what_is_padding_does_not_matter():
   np.testing.assert_array_equal(loss_fn(batch), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_ex_lora"])
-@pytest.mark.default_cases("fed_avg")
 def test_adapters_of_the_transformer(tmp_path, algorithm):
   folder = tmp_path / "run"
   status = call(
