@@ -201,7 +201,7 @@ def test_choices_that_are_nearly_tied_are_told(criterion):
   tuned_cell = cell("a", [0.5] * 4, tried=tried, criterion=criterion)
   assert tuning.num_near_ties(tuned_cell) == 1
   text = (
-    "a: 1 of the 3 other settings was not told apart from the chosen one in "
+    "a: 1 of the 3 other settings did about as well as the chosen one in "
     "tuning; with other seeds another may be chosen."
   )
   assert text in limits_of(study(tuned_cell))
