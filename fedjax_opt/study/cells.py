@@ -218,7 +218,7 @@ class Cell:
     return not np.isfinite(self.final(metric)).all()
 
   def has_collapsed(self, metric: str) -> bool:
-    """Whether the report is hardly better than the initial model, or than chance."""
+    """Whether the report is hardly better than the initial model or chance."""
     if self.report_runs is None:
       return False
     return self._is_chance(
@@ -230,7 +230,7 @@ class Cell:
     )
 
   def _is_chance(self, metric, direction, history, points, mean) -> bool:
-    """Whether a mean over seeds is hardly better than at round 0, or than chance.
+    """Whether a mean over seeds is hardly better than at round 0 or chance.
 
     An accuracy must be above both by two standard errors of its examples, if
     their number is known.
