@@ -44,6 +44,7 @@ def test_sure_examples_differ():
   np.testing.assert_allclose(score, metrics.roc_auc_score(y, margin), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_of_labels():
   logits = RNG.integers(-3, 4, (N, 3)).astype(np.float32)
   y = (RNG.random((N, 3)) < [0.1, 0.5, 0.8]).astype(np.float32)

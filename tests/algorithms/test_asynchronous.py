@@ -308,6 +308,7 @@ def test_only_those_that_arrive_keep_anything_of_100_000():
   np.testing.assert_array_equal(changed_clients, np.unique(schedule.clients))
 
 
+@pytest.mark.slow
 def test_a_share_of_the_local_steps():
   share = np.full(ROWS.shape, 1.0)
   share[:, 0] = 0.5

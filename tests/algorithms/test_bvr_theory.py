@@ -94,6 +94,7 @@ def test_lemma_4_2(large):
     np.testing.assert_allclose(errors[:, 0] / errors[:, 1], 4, rtol=0.2)
 
 
+@pytest.mark.slow
 @both
 def test_lemma_4_4(large):
   r, ratio = run(large), LENGTH[large] / CLIENTS

@@ -129,9 +129,9 @@ def test_fed_mid_starts_in_the_constraint(osp):
   chex.assert_trees_all_equal(penalty, SOFTMAX.params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("osp", [False, True])
 @pytest.mark.parametrize("factory", [fed_mid, fed_dual_avg])
-@pytest.mark.default_cases("fed_dual_avg-False")
 def test_feasible_points(factory, osp):
   """Evaluated models are feasible; gradients, where not OSP."""
 

@@ -85,6 +85,7 @@ def test_divergence(options):
 
 
 @pytest.mark.parametrize("options", [RESET, AVERAGED])
+@pytest.mark.default_cases("options0")
 def test_theorem_1(options):
   x, _, of = run(**options)
   eta, damping = RATES, 1 - MU_L

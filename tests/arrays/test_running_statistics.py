@@ -262,11 +262,11 @@ def check_wrapped(wrap, of="fed_avg"):
   return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "upload",
   [transforms.quantize(3), transforms.error_feedback(transforms.sign())],
 )
-@pytest.mark.default_cases("upload1")
 def test_uploads_send_them_as_they_are(upload):
   with_upload = transforms.with_upload
   counts = check_wrapped(lambda algorithm: with_upload(algorithm, upload))

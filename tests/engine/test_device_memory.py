@@ -51,6 +51,7 @@ def test_other_failures_are_not_taken_for_it(monkeypatch):
     run()
 
 
+@pytest.mark.slow
 def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
   run()
   assert not recwarn

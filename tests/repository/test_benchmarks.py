@@ -51,6 +51,7 @@ def test_a_protocol_has_the_same_data_on_both_sides(load, tmp_path):
   np.testing.assert_array_equal(clients[3]["y"], y[rows[3]])
 
 
+@pytest.mark.slow
 def test_clients_of_fl_simulator_clip_and_decay(load):
   module = load("fl_simulator")
   image = np.ones((1, 32, 32, 3))

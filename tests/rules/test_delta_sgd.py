@@ -132,8 +132,8 @@ def test_two_draws_are_the_referee_s():
   np.testing.assert_allclose(params, x, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("independent", [False, True])
-@pytest.mark.default_cases("False")
 def test_clients_draw_dropout_once_or_twice(independent):
   """A linear loss whose slope is noise: only another draw changes it."""
   task = jax_problems.softmax()

@@ -134,8 +134,8 @@ WORKS = {  # Gradients of a step, bytes down and up.
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.default_cases("top_k")
 def test_work_is_what_the_engine_counts(name):
   algorithm, options, gradients, down, up = WORKS[name]
   work = work_of(algorithm, **options)

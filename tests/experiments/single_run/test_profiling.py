@@ -19,8 +19,8 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "done"), [(0, None), (6, None), (12, 6)])
-@pytest.mark.default_cases("0-None")
 def test_the_rounds_between_evaluations_are_traced(
   rounds, done, tmp_path, capsys
 ):

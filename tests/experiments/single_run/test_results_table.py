@@ -99,6 +99,7 @@ def test_every_key_and_file(runs, documented):
   assert names == documented["Files"]
 
 
+@pytest.mark.slow
 def test_every_column_of_clients(runs, documented):
   columns = set()
   for run in runs:

@@ -147,6 +147,7 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
   assert (folder / "tensorboard").is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_from_its_flags(full_run, tmp_path):
   folder = tmp_path / "run"
   text = (full_run / "flags.txt").read_text()
@@ -192,6 +193,7 @@ def test_fewer_rounds_are_refused(full_run, unresumed):
   assert content(full_run) == before
 
 
+@pytest.mark.slow
 def test_a_schedule_over_all_rounds_cannot_be_extended(full_run, tmp_path):
   folder = shutil.copytree(full_run, tmp_path / "run")
   find = lambda schedule: resuming._check_rounds(

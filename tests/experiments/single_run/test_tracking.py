@@ -70,7 +70,7 @@ def test_a_run(library, tmp_path):
     )
 
 
-@pytest.mark.default_cases("mlflow")
+@pytest.mark.slow
 def test_what_a_tracker_refuses_is_one_line_after_the_results(
   library, tmp_path, capsys
 ):

@@ -56,6 +56,7 @@ def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
   assert runs.find(spec) is not None
 
 
+@pytest.mark.slow
 def test_a_study_keeps_no_models(runs):
   stored_run = runs.find(SPEC)
   assert stored_run.params is not None
