@@ -185,12 +185,12 @@ def test_a_grid_that_drops_points_and_goes_on_from_a_checkpoint(tmp_path):
   grid = lambda: of_head(
     rates, eval_every=1, grid_map="vmap", evaluate=evaluate
   )
-  result = grid().sweep(drawn_head, 4)
+  result = grid().run_all(drawn_head, 4)
   assert result.history.diverged()[7:, -1].all()
   checkpoints = functools.partial(fo.Checkpoints, tmp_path / "saved", every=2)
-  grid().sweep(drawn_head, 2, checkpoints=checkpoints())
+  grid().run_all(drawn_head, 2, checkpoints=checkpoints())
   other_init = lambda key: jax.tree.map(lambda leaf: leaf + 1, drawn_head(key))
-  resumed = grid().sweep(other_init, 4, checkpoints=checkpoints(resume=True))
+  resumed = grid().run_all(other_init, 4, checkpoints=checkpoints(resume=True))
   chex.assert_trees_all_equal(resumed.params, result.params)
   np.testing.assert_array_equal(resumed.params["body"][3], BODY)
 

@@ -50,7 +50,7 @@ PHASES = {
   "flags": "experiments.specification.resolve:resolve",
   "load": "experiments.single_run.loading:load",
   "partition": "fedjax_opt.data.clients:ClientData.from_partition",
-  "trace": "fedjax_opt.engine.executor:Executor.trace",
+  "trace": "fedjax_opt.engine.executor:Executor.trace_programs",
   "compile": "fedjax_opt.engine.programs:compiled",
   "rounds": "fedjax_opt.engine.executor:Executor.advance",
   "evaluate": "fedjax_opt.engine.executor:Executor.evaluate",
