@@ -105,6 +105,7 @@ class BatchPlan:
 
   def steps_per_epoch(self, sizes):
     """Batches in one pass; `sizes` may be a number or an array."""
+    # In a program `//` would also handle negative numbers.
     divide = lax.div if isinstance(sizes, jax.Array) else np.floor_divide
     full = divide(sizes, np.int32(self.batch_size))
     if self.drop_remainder:

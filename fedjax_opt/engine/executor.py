@@ -66,11 +66,12 @@ class Executor:
       sample = feed.sample_of(data)
       self._evaluated = put_shared(_shared_and_per_seed(sample, numbers))
     else:
-      parts = _shared_and_per_seed(data, numbers)
-      self._data = self._evaluated = put_shared(parts)
+      self._data = self._evaluated = put_shared(
+        _shared_and_per_seed(data, numbers)
+      )
       if (pool := _of_common_length(data.examples)) is not None:
-        (_, shared), per_seed = parts
-        self._data = put_shared(((pool, shared), per_seed))
+        (_, shared), per_seed = self._evaluated
+        self._data = (put_shared(pool), shared), per_seed
     self._shapes, self._traced, self._programs = None, {}, {}
     self._needed: dict[str, int | None] = {}  # Bytes of each program.
     self.place_points()
@@ -441,7 +442,7 @@ _SMALL_POOL = 1 << 24
 
 
 def _of_common_length(examples):
-  """A small pool with copies of its first example, up to a power of two.
+  """A small pool with copies of its first examples, up to a power of two.
 
   Two partitions of one data set seldom use equally many of its examples. With a
   common length, rounds under both are one program, which is compiled once.
@@ -456,8 +457,7 @@ def _of_common_length(examples):
     or trees.num_bytes(examples) * common > _SMALL_POOL * length
   ):
     return None
-  rows = np.minimum(np.arange(common), length) % length
-  return jax.tree.map(lambda leaf: leaf[rows], examples)
+  return trees.take(examples, np.arange(common) % length)
 
 
 def _memory_advice(needed, available):

@@ -124,10 +124,8 @@ class OwnModels:
     data_per_seed = lambda part: inputs.data_of_seeds(
       lambda seed: getattr(parts[seed], part), seeds
     )
-    data, held_out = (
-      data_per_seed("train"),
-      {n: data_per_seed(n) for n in measured},
-    )
+    data = data_per_seed("train")
+    held_out = {part: data_per_seed(part) for part in measured}
     first_clients = parts[seeds[0]].train
     self._config = client_evaluation.config_of(first_clients, None, options)
     self._make, self._per_example = make, per_example
