@@ -91,9 +91,9 @@ class Layout:
     """A program as run on every device, with its part of the arrays.
 
     Args:
-      program: `(state, per_point, segment, shared) -> outputs`: `state` and
-        `per_point` have the leading axis of settings, if there is a grid;
-        `segment` has an axis [D] of the devices; `shared` is the same
+      program: `(state, points, segment, inputs) -> outputs`: `state` and
+        `points` have the leading axis of settings, if there is a grid;
+        `segment` has an axis [D] of the devices; `inputs` are the same
         everywhere.
       outputs: how many there are; all are per point.
     """

@@ -25,6 +25,11 @@ from fedjax_opt.engine import (
 )
 from fedjax_opt.engine.active_settings import ActiveSettings
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.grid_programs import (
+  PointInputs,
+  SeedInputs,
+  SharedInputs,
+)
 from fedjax_opt.engine.run_state import Points, RunState
 
 
@@ -58,20 +63,20 @@ class Executor:
     self.config, self._points, self._clients = config, points, data
     self._chooses_settings = config.grid_chunk is None
     self.active_settings = ActiveSettings(config, points)
-    put_shared, numbers = config.layout.put_shared, points.seed_numbers
-    self._test, self._validation = put_shared((test, validation))
+    put_shared, seeds = config.layout.put_shared, points.seed_numbers
+    self._held_out = put_shared({"test": test, "validation": validation})
+    # The inputs of rounds and evaluation that do not change.
     if isinstance(data, Population):
-      sizes = {"indices": None, "sizes": data.sizes}
-      self._data = put_shared((({}, sizes), {"seed": numbers, "data": {}}))
-      sample = feed.sample_of(data)
-      self._evaluated = put_shared(_shared_and_per_seed(sample, numbers))
-    else:
-      self._data = self._evaluated = put_shared(
-        _shared_and_per_seed(data, numbers)
+      lists = {"indices": None, "sizes": data.sizes}
+      self._trained = put_shared(
+        (SeedInputs({}, seed=seeds), SharedInputs({}, lists))
       )
+      self._evaluated = put_shared(_inputs_of(feed.sample_of(data), seeds))
+    else:
+      self._trained = self._evaluated = put_shared(_inputs_of(data, seeds))
       if (pool := _of_common_length(data.examples)) is not None:
-        (_, shared), per_seed = self._evaluated
-        self._data = (put_shared(pool), shared), per_seed
+        per_seed, shared = self._evaluated
+        self._trained = per_seed, shared._replace(examples=put_shared(pool))
     self._shapes, self._traced, self._programs = None, {}, {}
     self._needed: dict[str, int | None] = {}  # Bytes of each program.
     self.place_points()
@@ -85,8 +90,9 @@ class Executor:
         hyperparameters, self.active_settings.present
       )
       is_active = self.active_settings.is_active
-    put = self.config.layout.put_per_point
-    self._hyperparameters, self._is_active = put((hyperparameters, is_active))
+    self._point_inputs = self.config.layout.put_per_point(
+      PointInputs(None, hyperparameters, is_active)
+    )
 
   def open_feed(self) -> feed.Feed:
     """The segments of the run, as a context manager."""
@@ -327,9 +333,8 @@ class Executor:
     Args:
       state: the state of all settings.
     """
-    per_seed, _, shared = _with_frozen(self._data, state.frozen)
     trained = self._read_params(
-      state.server, self._points.hyperparameters, per_seed, shared
+      state.server, self._points.hyperparameters, *state.frozen
     )
     frozen_params = frozen.model_leaves(self.server_states(state))
     return trees.merge(frozen_params, self.active_settings.flat(trained))
@@ -352,20 +357,25 @@ class Executor:
   def _rounds_inputs(
     self, state, segment, first_round, num_rounds, random_words
   ):
-    per_point = (
-      self._secret_words(random_words),
-      self._hyperparameters,
-      self._is_active,
+    words = self._secret_words(random_words)
+    numbers = {
+      "first_round": np.int32(first_round),
+      "num_rounds": np.int32(num_rounds),
+    }
+    return (
+      (state.server, state.client_state),
+      self._point_inputs._replace(secret_words=words),
+      segment,
+      _with_frozen(self._trained, state.frozen, numbers),
     )
-    numbers = np.int32(first_round), np.int32(num_rounds)
-    shared = (*_with_frozen(self._data, state.frozen), *numbers)
-    changing = state.server, state.client_state
-    return changing, per_point, segment, shared
 
   def _evaluation_inputs(self, state):
-    held_out = self._test, self._validation
-    shared = (*_with_frozen(self._evaluated, state.frozen), *held_out)
-    return state.server, (self._hyperparameters,), {}, shared
+    return (
+      state.server,
+      self._point_inputs._replace(is_active=None),
+      {},
+      _with_frozen(self._evaluated, state.frozen, self._held_out),
+    )
 
   def _secret_words(self, random_words):
     """Words of random keys for one call of the program; nobody keeps them."""
@@ -423,18 +433,19 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
 _zero_words = functools.partial(np.zeros, dtype=np.uint32)
 
 
-def _with_frozen(grouped, frozen_leaves):
-  """`(per_seed, data, frozen_leaves)`, of the clients and the frozen leaves."""
-  (data, per_seed), (by_seed, shared) = grouped, frozen_leaves
-  return per_seed | {"frozen": by_seed}, data, shared
-
-
-def _shared_and_per_seed(data, seeds):
-  """The clients in memory: what all seeds share, and what each seed has."""
+def _inputs_of(data, seeds):
+  """What each seed has of the clients in memory, and what all seeds share."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
-  shared, by_seed = ({}, lists) if is_of_seed else (lists, {})
-  return (data.examples, shared), {"seed": seeds, "data": by_seed}
+  by_seed, shared = (lists, {}) if is_of_seed else ({}, lists)
+  return SeedInputs(by_seed, seed=seeds), SharedInputs(data.examples, shared)
+
+
+def _with_frozen(inputs, frozen_leaves, shared_fields):
+  """The inputs with the frozen leaves, and further fields of `SharedInputs`."""
+  (per_seed, shared), (by_seed, others) = inputs, frozen_leaves
+  shared = shared._replace(frozen=others, **shared_fields)
+  return per_seed._replace(frozen=by_seed), shared
 
 
 # A pool that fills at most so many bytes has a length that others have too.

@@ -7,8 +7,8 @@ the seed alone, such as the batches of a round, is therefore computed once for
 all settings, whose models then share one matrix product.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,64 @@ from jax import lax
 
 from fedjax_opt import contract
 from fedjax_opt.arrays import frozen, trees
-from fedjax_opt.base import Algorithm, run_key
+from fedjax_opt.base import Algorithm, Batch, run_key
 from fedjax_opt.checks import functions
-from fedjax_opt.data.clients import unchecked
+from fedjax_opt.data.clients import ClientData, unchecked
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
+
+
+class PointInputs(NamedTuple):
+  """What points and settings have, besides their state.
+
+  Attributes:
+    secret_words: [settings, seeds, n] uint32, the words of random keys, see
+      `Cohort.secret_key`; None if nothing draws from them.
+    hyperparameters: {name: [settings]}.
+    is_active: [settings] bool, which settings run; None in the evaluation.
+  """
+
+  secret_words: jax.Array | None
+  hyperparameters: Mapping[str, Any]
+  is_active: Any
+
+
+class SeedInputs(NamedTuple):
+  """What each seed has; without a grid there is no axis [seeds].
+
+  Attributes:
+    lists: `indices` and `sizes` of the clients, if seeds have their own; or {}.
+    frozen: frozen leaves that depend on the seed, see `RunState`.
+    seed: [seeds] uint32.
+    segment: of the rounds, see `rounds.run_rounds`; set in the program.
+  """
+
+  lists: dict[str, Any]
+  frozen: Any = None
+  seed: Any = None
+  segment: Any = None
+
+
+class SharedInputs(NamedTuple):
+  """What all points share.
+
+  Attributes:
+    examples: {name: [N, ...]}, the pool.
+    lists: `indices` and `sizes` of the clients, if seeds share them; or {}.
+    frozen: frozen leaves that do not depend on the seed.
+    first_round: [] int32; only of the rounds, as `num_rounds`.
+    num_rounds: [] int32.
+    test: pooled test examples, or None; only of the evaluation.
+    validation: pooled validation examples, likewise.
+  """
+
+  examples: dict[str, Any]
+  lists: dict[str, Any]
+  frozen: Any = None
+  first_round: Any = None
+  num_rounds: Any = None
+  test: Batch | None = None
+  validation: Batch | None = None
 
 
 def over_points(
@@ -63,42 +116,41 @@ def rounds_program(
     make: `(**hyperparameters) -> Algorithm`.
 
   Returns:
-    `(state, per_point, segment, shared) -> (state, counts, traces)`, see
-    `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(secret,
-    hyperparameters, is_active)`; `secret` has the words of a random key, see
-    `Cohort.secret_key`, or is None. `segment` has leaves [D, ...], of a grid
-    [D, seeds, ...]; `shared` is `(per_seed, data, frozen_leaves,
-    first_round, num_rounds)`.
+    `(state, points, segment, inputs) -> (state, counts, traces)`, see
+    `rounds.run_rounds`, for `Layout.over_devices`: the `PointInputs`; the
+    segment, leaves [D, ...], of a grid [D, seeds, ...]; and a pair of
+    `SeedInputs` and `SharedInputs`.
   """
 
-  def one_point(per_point, per_setting, per_seed, shared):
-    state, secret = per_point
-    hyperparameters, is_active = per_setting
-    data, frozen_leaves, first_round, num_rounds = shared
-    key = run_key(per_seed["seed"])
+  def one_point(per_point, setting, of_seed, shared):
+    state, secret_words = per_point
+    key, secret_key = run_key(of_seed.seed), None
+    if secret_words is not None:
+      kind = jax.random.key_impl(key)
+      secret_key = jax.random.wrap_key_data(secret_words, impl=kind)
+    num_rounds = shared.num_rounds
     if not config.vmaps_points:  # A setting that has diverged runs no rounds.
-      num_rounds = jnp.where(is_active, num_rounds, 0)
+      num_rounds = jnp.where(setting.is_active, num_rounds, 0)
     return rounds.run_rounds(
       config,
-      make(**hyperparameters),
+      make(**setting.hyperparameters),
       state,
       key,
-      _clients_of_seed(data, per_seed),
-      per_seed["segment"],
-      first_round,
+      _clients_of(of_seed, shared),
+      of_seed.segment,
+      shared.first_round,
       num_rounds,
-      None
-      if secret is None
-      else jax.random.wrap_key_data(secret, impl=jax.random.key_impl(key)),
-      trees.merge(per_seed["frozen"], frozen_leaves),
+      secret_key,
+      trees.merge(of_seed.frozen, shared.frozen),
     )
 
-  def program(state, per_point, segment, shared):
-    secret, *per_setting = per_point
-    per_seed, *shared = shared
-    per_seed = per_seed | {"segment": trees.take(segment, 0)}
+  def program(state, points, segment, inputs):
+    per_seed, shared = inputs
     return over_points(config, one_point)(
-      (state, secret), per_setting, per_seed, shared
+      (state, points.secret_words),
+      points._replace(secret_words=None),
+      per_seed._replace(segment=trees.take(segment, 0)),
+      shared,
     )
 
   return program
@@ -114,25 +166,27 @@ def evaluation_program(
     make: `(**hyperparameters) -> Algorithm`.
 
   Returns:
-    `(server, per_point, segment, shared) -> {name: scalars}`: `per_point` is
-    `(hyperparameters,)`, `segment` is {}, `shared` is `(per_seed, data,
-    frozen_leaves, test, validation)`.
+    `(server, points, segment, inputs) -> {name: scalars}`, with the inputs of
+    `rounds_program`; the segment is {}.
   """
 
-  def one_point(server, hyperparameters, per_seed, shared):
-    data, frozen_leaves, test, validation = shared
-    clients = _clients_of_seed(data, per_seed)
-    server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
+  def one_point(server, hyperparameters, of_seed, shared):
     metrics = rounds.evaluate(
-      config, make(**hyperparameters), server, clients, test, validation
+      config,
+      make(**hyperparameters),
+      frozen.join(server, trees.merge(of_seed.frozen, shared.frozen)),
+      _clients_of(of_seed, shared),
+      shared.test,
+      shared.validation,
     )
     functions.check_columns("evaluate", metrics, hyperparameters)
     return metrics
 
-  def program(server, per_point, segment, shared):
+  def program(server, points, segment, inputs):
     del segment
-    per_seed, *shared = shared
-    return over_points(config, one_point)(server, *per_point, per_seed, shared)
+    return over_points(config, one_point)(
+      server, points.hyperparameters, *inputs
+    )
 
   return program
 
@@ -140,20 +194,20 @@ def evaluation_program(
 def params_program(
   config: Config, make: Callable[..., Algorithm]
 ) -> Callable[..., Any]:
-  """`(server, hyperparameters, per_seed, frozen_leaves) -> params`, all points.
+  """`(server, hyperparameters, *frozen_leaves) -> params`, of all points.
 
-  The models have None at their frozen leaves.
+  The frozen leaves are those by seed and the others, see `RunState`. The models
+  have None at their places.
   """
 
-  def one_point(server, hyperparameters, per_seed, frozen_leaves):
-    server = frozen.join(server, trees.merge(per_seed["frozen"], frozen_leaves))
+  def one_point(server, hyperparameters, by_seed, shared):
+    server = frozen.join(server, trees.merge(by_seed, shared))
     params = contract.evaluated_params(make(**hyperparameters), server)
     return trees.without(params, frozen.model_leaves(server))
 
   return over_points(config, one_point)
 
 
-def _clients_of_seed(data, per_seed):
-  """The clients of a seed; `indices` and `sizes` may differ between seeds."""
-  examples, shared_lists = data
-  return unchecked(examples, **(shared_lists | per_seed["data"]))
+def _clients_of(of_seed: SeedInputs, shared: SharedInputs) -> ClientData:
+  """The clients of a seed."""
+  return unchecked(shared.examples, **(shared.lists | of_seed.lists))
