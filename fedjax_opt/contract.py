@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.arrays import running_statistics, trees
+from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import FUNCTIONS, Algorithm, Params
 from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import brief
@@ -161,76 +161,6 @@ def evaluated_params(algorithm: Algorithm, server: Any) -> Params:
   params = call_function("params", algorithm, server)
   functions.check_arrays("Algorithm.params", params)
   return params
-
-
-def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
-  """For each part of a message the shapes of a difference, or None.
-
-  Running statistics are no part of a difference: None is in their place.
-
-  Args:
-    algorithm: any.
-    server: its state.
-
-  Returns:
-    One for each part; None if the algorithm does not say what its clients send.
-  """
-  if algorithm.sends is None:
-    return None
-
-  def shapes(state):
-    parts = algorithm.sends(algorithm.params(state))
-    if not isinstance(parts, list | tuple):
-      raise TypeError(
-        f"Algorithm.sends: returned {functions.form_of(parts)}; must be a list "
-        "with the shapes of a difference, or None, for each part of a message"
-      )
-    return running_statistics.weights(list(parts))
-
-  return jax.eval_shape(shapes, server)
-
-
-def split_message(name: str, message: Any, part_shapes: list[Any]) -> list[Any]:
-  """The parts of a message, differences without running statistics.
-
-  These are sent as they are: nothing may compress, limit, corrupt or noise
-  them. `join_message` puts them back.
-
-  Raises:
-    ValueError: if it is not what `Algorithm.sends` says.
-  """
-  parts = [message] if len(part_shapes) == 1 else message
-  is_split = len(part_shapes) == 1 or (
-    isinstance(message, tuple) and len(message) == len(part_shapes)
-  )
-  if is_split:
-    parts = list(map(_without_statistics, parts, part_shapes))
-  if not is_split or not all(map(_has_shapes, parts, part_shapes)):
-    raise ValueError(
-      f"{name}: the message of a client is not what `Algorithm.sends` says; "
-      "must have its parts, each difference in the shapes given there"
-    )
-  return list(parts)
-
-
-def join_message(parts: list[Any], message: Any) -> Any:
-  """A message of its parts, with the running statistics of the one before."""
-  if len(parts) == 1:
-    return trees.merge(parts[0], message)
-  return tuple(map(trees.merge, parts, message))
-
-
-def _without_statistics(part, shapes):
-  return part if shapes is None else running_statistics.weights(part)
-
-
-def _has_shapes(part, shapes):
-  if shapes is None:
-    return True
-  if jax.tree.structure(part) != jax.tree.structure(shapes):
-    return False
-  pairs = zip(jax.tree.leaves(part), jax.tree.leaves(shapes), strict=True)
-  return all(np.shape(leaf) == shape.shape for leaf, shape in pairs)
 
 
 def initial_states(

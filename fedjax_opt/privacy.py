@@ -113,7 +113,7 @@ def with_privacy(
 
   def init(params):
     state = clipped.init(params)
-    parts = contract.shapes_of_parts(algorithm, state)
+    parts = messages.shapes_of_differences(algorithm, state)
     if len(parts) != 1 or parts[0] is None:
       raise ValueError(
         "privacy: the clients of this algorithm send more than one difference, "

@@ -8,7 +8,7 @@ that a step of size 1 against the gradient makes the update.
 
 `optimizers.step` makes that step, whatever the rule: `sparing_statistics` shows
 a rule zeros in their place. Messages are split into weights and statistics,
-which are sent as they are (`contract.split_message`). An algorithm whose own
+which are sent as they are (`transforms.messages`). An algorithm whose own
 arithmetic averages them and does nothing else with them says so, in
 `Algorithm.averages_statistics`; any other refuses a model that has them.
 """
@@ -159,13 +159,6 @@ def replaced(tree: Params, source: Params) -> Params:
   statistics = _statistics(source)
   take = lambda path, leaf: statistics.get(path, leaf)
   return jax.tree_util.tree_map_with_path(take, tree)
-
-
-def num_bytes(tree: Params) -> int:
-  """The bytes of the running statistics in a tree."""
-  return sum(
-    leaf.size * leaf.dtype.itemsize for leaf in _statistics(tree).values()
-  )
 
 
 def map_weights(

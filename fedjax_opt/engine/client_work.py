@@ -18,6 +18,7 @@ from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.transforms import messages
 
 
 class Work(NamedTuple):
@@ -92,7 +93,7 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     round_data = RoundData(examples, sizes, **client_fields)
     part_shapes = None
     if config.max_update_norm is not None:
-      part_shapes = contract.shapes_of_parts(algorithm, server)
+      part_shapes = messages.shapes_of_differences(algorithm, server)
     cohort = Cohort(config, key, np.int32(0), round_data, part_shapes)
     new_server, _ = contract.call_function("round", algorithm, server, cohort)
     phases.update(cohort.work)

@@ -87,8 +87,8 @@ class Cohort:
       key: [] random key of the run.
       round: [] int32.
       round_data: what this round sees of the population.
-      part_shapes: see `contract.shapes_of_parts`; needed only if updates have a
-        limit.
+      part_shapes: what `messages.shapes_of_differences` returned; needed only
+        if updates have a limit.
       secret_key: [] random key of several rounds, see the property.
     """
     # Keys are folded from seed, round and client, so no draw depends on what

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt import contract
 from fedjax_opt.arrays import (
   counters,
   norms,
@@ -18,6 +17,7 @@ from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
+from fedjax_opt.transforms import messages
 
 
 class ClientRecord(NamedTuple):
@@ -42,11 +42,10 @@ def limited(
   Args:
     config: static options.
     message: any tree.
-    part_shapes: for each part of the message the shapes of a difference of
-      models, or None if the part is no difference, see
-      `contract.shapes_of_parts`. The norm is that of all differences together,
-      and only they are clipped. If `part_shapes` is None, this holds for all
-      floats except running statistics.
+    part_shapes: what `messages.shapes_of_differences` returned. The norm is
+      that of all differences together, and only they are clipped. If
+      `part_shapes` is None, this holds for all floats except running
+      statistics.
 
   Returns:
     The message, clipped if the options say so; and [] bool, or None if there
@@ -57,17 +56,11 @@ def limited(
     return message, None
   if part_shapes is None:
     part_shapes = [running_statistics.weights(message)]
-  parts = contract.split_message("max_update_norm", message, part_shapes)
-  are_differences = [shapes is not None for shapes in part_shapes]
-  pairs = list(zip(parts, are_differences, strict=True))
-  differences = [part for part, is_difference in pairs if is_difference]
+  differences = messages.differences_of("max_update_norm", message, part_shapes)
   shorter, is_long = norms.clipped(differences, limit)
   if not config.clips_updates:
     return message, is_long
-  new_parts = [
-    shorter.pop(0) if is_difference else part for part, is_difference in pairs
-  ]
-  return contract.join_message(new_parts, message), is_long
+  return messages.with_differences(message, shorter), is_long
 
 
 def client_record(

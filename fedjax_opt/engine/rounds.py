@@ -22,6 +22,7 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Arrival
+from fedjax_opt.transforms import messages
 
 
 def run_rounds(
@@ -145,7 +146,7 @@ def _one_round(config, algorithm, server, keys, round, round_data):
   """One round: `((server, client_state), counts, traces)`."""
   part_shapes = None
   if config.max_update_norm is not None:
-    part_shapes = contract.shapes_of_parts(algorithm, server)
+    part_shapes = messages.shapes_of_differences(algorithm, server)
   if round_data.write_slot is not None:
     server = versions.store_version(algorithm, server, round_data.write_slot)
     round_data = round_data._replace(versions=server.versions)

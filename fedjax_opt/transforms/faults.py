@@ -128,7 +128,7 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
   messages.check_sends("fault", algorithm)
 
   def round(state, cohort):
-    part_shapes = contract.shapes_of_parts(algorithm, state)
+    shapes = messages.shapes_of_differences(algorithm, state)
     num_clients = cohort.config.num_clients
     # A client is faulty if it comes early in a random order of all.
     rank = np.argsort(_order(fault.seed, num_clients))
@@ -138,14 +138,13 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
       output = run(worker)
       is_faulty = jnp.asarray(rank)[worker.client] < count
       key = jax.random.fold_in(worker.key, _FAULT)
-      parts = contract.split_message("fault", output.message, part_shapes)
-      for i, shapes in enumerate(part_shapes):
-        if shapes is None:
-          continue
-        corrupted = fault.corrupt(parts[i], jax.random.fold_in(key, i))
-        either = lambda wrong, right: jnp.where(is_faulty, wrong, right)
-        parts[i] = jax.tree.map(either, corrupted, parts[i])
-      message = contract.join_message(parts, output.message)
+      parts = messages.differences_of("fault", output.message, shapes)
+      either = lambda wrong, right: jnp.where(is_faulty, wrong, right)
+      for i, part in enumerate(parts):
+        if part is not None:
+          corrupted = fault.corrupt(part, jax.random.fold_in(key, i))
+          parts[i] = jax.tree.map(either, corrupted, part)
+      message = messages.with_differences(output.message, parts)
       return output._replace(message=message)
 
     return messages.intercepted("fault", algorithm, state, cohort, rewrite)

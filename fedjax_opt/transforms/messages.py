@@ -2,13 +2,19 @@
 
 `intercepted` runs a round of an algorithm on a cohort whose clients do
 something more with what they return. Which parts of a message are differences
-says `Algorithm.sends`.
+says `Algorithm.sends`. Running statistics are no part of a difference: nothing
+may compress, limit, corrupt or noise them.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
+
+from fedjax_opt.arrays import running_statistics, trees
 from fedjax_opt.base import Algorithm, ClientOutput, State, client_output
+from fedjax_opt.checks import functions
 
 # (worker, run) -> ClientOutput; `run` maps a worker to the algorithm's own.
 Rewrite = Callable[[Any, Callable[[Any], ClientOutput]], ClientOutput]
@@ -27,6 +33,72 @@ def check_sends(name: str, algorithm: Algorithm) -> None:
       "one that must not be changed, or send it in several phases (it has no "
       f"`Algorithm.sends`); leave {name} out, or take another algorithm"
     )
+
+
+def shapes_of_differences(
+  algorithm: Algorithm, server: State
+) -> list[Any] | None:
+  """The shapes of the differences that clients send.
+
+  Args:
+    algorithm: any.
+    server: its state.
+
+  Returns:
+    For each part of a message the shapes, with None at running statistics; None
+    for a part that is no difference. None if the algorithm does not say what
+    its clients send.
+  """
+  if algorithm.sends is None:
+    return None
+
+  def shapes(state):
+    parts = algorithm.sends(algorithm.params(state))
+    if not isinstance(parts, list | tuple):
+      raise TypeError(
+        f"Algorithm.sends: returned {functions.form_of(parts)}; must be a list "
+        "with the shapes of a difference, or None, for each part of a message"
+      )
+    return running_statistics.weights(list(parts))
+
+  return jax.eval_shape(shapes, server)
+
+
+def differences_of(name: str, message: Any, shapes: list[Any]) -> list[Any]:
+  """The differences of a message, None in place of what is none.
+
+  `with_differences` puts them back.
+
+  Args:
+    name: of the argument that changes them.
+    message: what a client sends.
+    shapes: what `shapes_of_differences` returned.
+
+  Raises:
+    ValueError: if the message is not what `Algorithm.sends` says.
+  """
+  parts = (message,) if len(shapes) == 1 else message
+  is_split = isinstance(parts, tuple) and len(parts) == len(shapes)
+  if is_split:
+    parts = [
+      None if of_part is None else running_statistics.weights(part)
+      for part, of_part in zip(parts, shapes, strict=True)
+    ]
+  forms = lambda tree: [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+  is_same = is_split and jax.tree.structure(parts) == jax.tree.structure(shapes)
+  if not is_same or forms(parts) != forms(shapes):
+    raise ValueError(
+      f"{name}: the message of a client is not what `Algorithm.sends` says; "
+      "must have its parts, each difference in the shapes given there"
+    )
+  return parts
+
+
+def with_differences(message: Any, differences: list[Any]) -> Any:
+  """A message with other differences; all else is as before."""
+  if len(differences) == 1:
+    return trees.merge(differences[0], message)
+  return tuple(map(trees.merge, differences, message))
 
 
 def intercepted(

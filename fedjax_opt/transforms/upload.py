@@ -109,13 +109,11 @@ def with_upload(
 
   def init_client(params):
     init_inner = algorithm.init_client
-    part_shapes = running_statistics.weights(list(algorithm.sends(params)))
-    return Kept(
-      init_inner and init_inner(params), _starts(rule, part_shapes, part_shapes)
-    )
+    differences = running_statistics.weights(list(algorithm.sends(params)))
+    return Kept(init_inner and init_inner(params), _starts(rule, differences))
 
   def round(state, cohort):
-    part_shapes = contract.shapes_of_parts(algorithm, state)
+    shapes = messages.shapes_of_differences(algorithm, state)
 
     def rewrite(worker, run):
       client_state = worker.state if keeps else None
@@ -126,19 +124,19 @@ def with_upload(
           "(ClientOutput.bytes_up), which a transform would change; leave "
           "upload out"
         )
-      parts = contract.split_message("upload", output.message, part_shapes)
-      states = (
-        client_state.upload if keeps else _starts(rule, parts, part_shapes)
-      )
-      sent, states = _transformed(rule, parts, part_shapes, states, worker.key)
+      message = output.message
+      parts = messages.differences_of("upload", message, shapes)
+      states = client_state.upload if keeps else _starts(rule, parts)
+      sent, states = _transformed(rule, parts, states, worker.key)
       new = output.state
       if keeps:
         new = Kept(client_state.own if new is None else new, states)
+      num_bytes = sum(upload.num_bytes(p) for p in parts if p is not None)
+      others = trees.num_bytes(message) - trees.num_bytes(parts)
       return output._replace(
-        message=contract.join_message(sent, output.message),
+        message=messages.with_differences(message, sent),
         state=new,
-        bytes_up=_num_bytes(upload, parts, part_shapes)
-        + running_statistics.num_bytes(output.message),
+        bytes_up=num_bytes + others,
       )
 
     return messages.intercepted("upload", algorithm, state, cohort, rewrite)
@@ -175,22 +173,20 @@ def _has_state(rule: optax.GradientTransformation) -> bool:
   return bool(jax.tree.leaves(state))
 
 
-def _starts(rule, parts, part_shapes) -> tuple[Any, ...]:
+def _starts(rule, differences) -> tuple[Any, ...]:
   """The state of the rule for each part before its first difference."""
   return tuple(
-    () if shapes is None else optimizers.init("upload", rule, part)
-    for part, shapes in zip(parts, part_shapes, strict=True)
+    () if part is None else optimizers.init("upload", rule, part)
+    for part in differences
   )
 
 
-def _transformed(rule, parts, part_shapes, states, key):
-  """What is sent of each part, and the states of the rule."""
+def _transformed(rule, differences, states, key):
+  """What is sent of each difference, and the states of the rule."""
   key = jax.random.fold_in(key, _UPLOAD)
   sent, new_states = [], []
-  for i, (part, shapes, state) in enumerate(
-    zip(parts, part_shapes, states, strict=True)
-  ):
-    if shapes is not None:
+  for i, (part, state) in enumerate(zip(differences, states, strict=True)):
+    if part is not None:
       is_finite = norms.all_finite(part)
       own_key = jax.random.fold_in(key, i)
       with errors.in_one_line("upload: its update failed"):
@@ -204,14 +200,6 @@ def _transformed(rule, parts, part_shapes, states, key):
     sent.append(part)
     new_states.append(state)
   return sent, tuple(new_states)
-
-
-def _num_bytes(upload: Upload, parts: list[Any], part_shapes: list[Any]) -> int:
-  """The bytes of a message as sent, without running statistics."""
-  return sum(
-    (trees.num_bytes if shapes is None else upload.num_bytes)(part)
-    for part, shapes in zip(parts, part_shapes, strict=True)
-  )
 
 
 class _Lent(messages.View):

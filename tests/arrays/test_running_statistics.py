@@ -14,7 +14,7 @@ from flax import linen
 import fedjax_opt as fo
 from fedjax_opt import contract, objectives, privacy, prox, transforms
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.arrays import counters, running_statistics
+from fedjax_opt.arrays import counters, running_statistics, trees
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.models import layers
@@ -276,6 +276,12 @@ def test_uploads_send_them_as_they_are(upload):
   assert counters.read(counts["bytes_up"]) == 2 * 5 * sent
   # And of two differences in both.
   check_wrapped(lambda algorithm: with_upload(algorithm, upload), "scaffold")
+  # Those in a part that is no difference count once. Here the parts are a
+  # number of steps and second moments.
+  of_lada = with_upload(make("fed_lada"), upload)
+  counts = after_two_rounds(of_lada)[-1]
+  sent += 4 + trees.num_bytes(PARAMS)
+  assert counters.read(counts["bytes_up"]) == 2 * 5 * sent
 
 
 @pytest.mark.parametrize("fault", [faults.flip(0.4), faults.noise(0.4)])
