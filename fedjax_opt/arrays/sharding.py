@@ -147,21 +147,17 @@ class Layout:
       frozen_leaves: those with a leading axis of seeds, and the others.
     """
     by_seed, shared = frozen_leaves
-    by_seed = self._put(by_seed, self._seed_spec)
-    return by_seed, self._put(shared, self._model_spec)
+    by_seed = self._put(by_seed, functools.partial(self._model_spec, (None,)))
+    return by_seed, self._put(shared, functools.partial(self._model_spec, ()))
 
   def _state_spec(self, axes, path, leaf):
     """How a leaf of the state is divided."""
     if self.model_devices == 1:
       return self._point_spec
     leading = ((GRID, None) if self.has_axes else ()) + (None,) * axes
-    return self._model_spec(path, leaf, leading)
+    return self._model_spec(leading, path, leaf)
 
-  def _seed_spec(self, path, leaf):
-    """How a leaf of each seed is divided."""
-    return self._model_spec(path, leaf, (None,))
-
-  def _model_spec(self, path, leaf, leading):
+  def _model_spec(self, leading, path, leaf):
     """How a leaf of a model is divided, given how the axes before are."""
     if self.model_devices == 1:
       return PartitionSpec()

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from fedjax_opt import Population, Simulator, fed_avg
 from fedjax_opt.arrays import sharding
@@ -119,6 +119,15 @@ def test_a_model_over_several_devices(population, tmp_path):
   assert_same(paths[2], as_resumed)
   assert_same(paths[1], as_resumed)
   assert_same(paths[0], {n: expected[n] for n in expected if n not in of_whole})
+
+
+def test_frozen_leaves_are_put_on_a_mesh():
+  devices = np.array(jax.devices()[:1]).reshape(1, 1)
+  mesh = Mesh(devices, (sharding.CLIENTS, sharding.GRID))
+  leaves = {"by_seed": np.ones((2, 3))}, {"shared": np.ones(3)}
+  on_mesh = sharding.Layout(mesh, has_axes=True).put_frozen(leaves)
+  for leaf in jax.tree.leaves(on_mesh):
+    assert leaf.sharding == jax.NamedSharding(mesh, PartitionSpec())
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import optax
 from jax.sharding import PartitionSpec
 
 import fedjax_opt as fo
-from fedjax_opt import evaluation, schedules, systems
+from fedjax_opt import evaluation, schedules, systems, trainable
 from tests.helpers import jax_problems
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
@@ -67,12 +67,12 @@ def flat(result):
 
 CASES = (
   "traced", "memory", "on_host", "stages", "picks", "grid", "sequential",
-  "on_disk", "clock",
+  "on_disk", "clock", "frozen", "frozen_bias",
 )  # fmt: skip
 # As each compiles in every process, and none is of a kind of its own.
 OF_PROCESSES = ("memory", "on_host", "sequential", "on_disk")
 # With each model over several devices.
-OF_MODELS = ("traced", "adam", "grid", "killed")
+OF_MODELS = ("traced", "adam", "grid", "frozen_bias", "killed")
 
 
 def per_example(params, batch):
@@ -80,6 +80,11 @@ def per_example(params, batch):
   logits = TASK.features_fn(params, batch, None)
   right = (logits.argmax(1) == batch["y"]) * 1.0
   return {"loss": TASK.loss_fn(params, batch, None), "accuracy": right}
+
+
+def drawn(key):
+  """A model, of which the kernel depends on the key, and the bias does not."""
+  return TASK.params | {"kernel": jax.random.normal(key, (4, 3))}
 
 
 class Killed(Exception):
@@ -130,10 +135,17 @@ def results(
     options = measured | of_one | options
     return lambda: fo.simulate(algorithm, params, data, **options)
 
-  def grid(make=lambda rate: fo.fed_avg(loss, optax.sgd(rate)), **options):
+  def grid(
+    make=lambda rate: fo.fed_avg(loss, optax.sgd(rate)), start=params, **options
+  ):
     rates = {"rate": [0.05, 0.1, 0.2, 1e30]}
     options = measured | of_grid | {"seeds": (0, 1)} | options
-    return lambda: fo.sweep(make, rates, params, **options)
+    return lambda: fo.sweep(make, rates, start, **options)
+
+  def training(*paths):
+    return lambda rate: trainable.train_only(
+      lambda loss: fo.fed_avg(loss, optax.sgd(rate)), paths, loss
+    )
 
   def of_scaffold(**options):
     return simulation(fo.scaffold(loss, 0.1), rounds=5, **options)
@@ -164,6 +176,8 @@ def results(
       schedule=buffered,
       rounds=5,
     ),
+    "frozen": grid(training("bias"), drawn, data=data),
+    "frozen_bias": grid(training("kernel"), drawn, data=data),
     "adam": simulation(fo.fed_avg(loss, optax.sgd(0.1), optax.adam(0.1))),
     "whole": of_scaffold(),
     "killed": killed,
@@ -172,7 +186,8 @@ def results(
   run_results = {case: runs[case]() for case in cases}
   run_results = {case: result for case, result in run_results.items() if result}
   for result in run_results.values() if model_devices > 1 else ():
-    state = jax.tree.leaves(result.state)
+    leaves = jax.tree.leaves(result.state)  # Frozen ones are on the host.
+    state = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
     assert not all(leaf.sharding.is_fully_replicated for leaf in state)
   return {
     f"{case}/{name}": value
