@@ -4,8 +4,8 @@
 
 Every public factory of `optax` and `optax.contrib` that gives a gradient
 transformation is tried on least squares: as the rule of a client, whose local
-steps offer the arguments of `engine.worker.extras_of`, and as the rule of a
-server, which has a pseudo-gradient and its parameters alone.
+steps offer the arguments of `engine.traced.worker.extras_of`, and as the rule
+of a server, which has a pseudo-gradient and its parameters alone.
 """
 
 import functools
@@ -23,7 +23,7 @@ import numpy as np
 import optax
 from optax import contrib
 
-from fedjax_opt.engine.worker import extras_of
+from fedjax_opt.engine.traced.worker import extras_of
 
 TABLE = pathlib.Path(__file__).parent / "optax_rules.md"
 _STEPS = 4

@@ -16,8 +16,8 @@ import fedjax_opt as fo
 from fedjax_opt import contract, samplers
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import cohort, rounds
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.traced import cohort, rounds
 from tests.helpers.compilations import compilations
 from tests.helpers.each_algorithm import KINDS, NAMES, TASK, constants_of, make
 from tests.helpers.jax_problems import flat, types_of

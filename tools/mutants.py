@@ -34,7 +34,10 @@ from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
 PLACES = (
-  *(f"fedjax_opt/{name}/*.py" for name in ("engine", "rules", "algorithms")),
+  *(
+    f"fedjax_opt/{name}/*.py"
+    for name in ("engine", "engine/traced", "rules", "algorithms")
+  ),
   *(f"fedjax_opt/arrays/{name}.py" for name in ("counters", "draws")),
   *(f"fedjax_opt/{name}.py" for name in ("contract", "multi_process")),
 )

@@ -23,17 +23,7 @@ While it runs, on the host:
   run_state.py        `Points`, and their state between two calls of the program
   client_state.py     what clients keep, on the devices or the host
 
-In the compiled program, from the outside in:
-
-  grid_programs.py  the programs of all points of a grid
-  rounds.py         the loop over rounds, and one round of an algorithm
-  cohort.py         the clients of a round: `Cohort` and its verbs
-  mapping.py        the work of one client, mapped over the cohort in chunks
-  worker.py         one client: `Worker`, its local steps and gradients
-  batches.py        the examples of each local step
-  precision.py      the types in which clients compute
-  replies.py        what the verbs return: `Reply`, who counted, what it cost
-  versions.py       older versions of the model, on asynchronous schedules
+In the compiled program: the package `traced`.
 
 Beside it, with the same clients and workers:
 

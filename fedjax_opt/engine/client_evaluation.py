@@ -30,9 +30,9 @@ from fedjax_opt.checks.values import brief
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs, programs
-from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config, check_option_names
-from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.engine.traced.cohort import Cohort
+from fedjax_opt.engine.traced.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.client_metrics import ClientMetrics
 from fedjax_opt.results.result import Report, Result

@@ -15,9 +15,9 @@ from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Params, run_key
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.batch_plan import BatchPlan
-from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.engine.traced.cohort import Cohort
+from fedjax_opt.engine.traced.mapping import RoundData
 from fedjax_opt.transforms import messages
 
 

@@ -19,7 +19,7 @@ from fedjax_opt.engine.chunks import (
   typical_steps,
 )
 from fedjax_opt.engine.clock import Clock, check_is_schedule
-from fedjax_opt.engine.precision import PRECISIONS
+from fedjax_opt.engine.traced.precision import PRECISIONS
 from fedjax_opt.samplers import Sampler, resolve
 from fedjax_opt.schedules.timetable import Timetable
 from fedjax_opt.transforms.aggregators import Aggregator
@@ -294,7 +294,7 @@ class Config:
     vmaps_points: whether the points of a grid are vectorized; if not, they are
       computed one after the other.
     grid_chunk: settings of a grid that are vectorized at a time; None for all.
-    precision: the types in which clients compute, see `engine.precision`.
+    precision: the types in which clients compute, see `traced.precision`.
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
     has_secret_noise: see `Algorithm`.
     costs_differ: see `Algorithm`.

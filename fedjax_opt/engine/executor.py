@@ -16,21 +16,16 @@ from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Batch, Params, State, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import (
-  chunks,
-  client_state,
-  feed,
-  grid_programs,
-  programs,
-)
+from fedjax_opt.engine import chunks, client_state, feed, programs
 from fedjax_opt.engine.active_settings import ActiveSettings
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.grid_programs import (
+from fedjax_opt.engine.run_state import Points, RunState
+from fedjax_opt.engine.traced import grid_programs
+from fedjax_opt.engine.traced.grid_programs import (
   PointInputs,
   SeedInputs,
   SharedInputs,
 )
-from fedjax_opt.engine.run_state import Points, RunState
 
 
 class Executor:

@@ -24,7 +24,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.client_state import Cohorts
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.mapping import computing_order, pad_cohort
+from fedjax_opt.engine.traced.mapping import computing_order, pad_cohort
 
 # The most bytes of examples in a segment: enough for several rounds in one call
 # of the program, and few enough that two segments fit into any memory.

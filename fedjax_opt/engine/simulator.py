@@ -18,13 +18,7 @@ from fedjax_opt.checks.values import check_at_least
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import (
-  client_state,
-  client_work,
-  identity,
-  inputs,
-  versions,
-)
+from fedjax_opt.engine import client_state, client_work, identity, inputs
 from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
 from fedjax_opt.engine.config import (
   DEFAULTS,
@@ -40,6 +34,7 @@ from fedjax_opt.engine.initial_state import InitialState, model_of
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_state import Points, RunState
 from fedjax_opt.engine.runner import Runner
+from fedjax_opt.engine.traced import versions
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result

@@ -11,9 +11,9 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.clock import Clock
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.traced.batches import draw_batches
 from fedjax_opt.schedules import by_hand
 from tests import reference
 from tests.helpers import cases, jax_problems, refusals

@@ -10,7 +10,8 @@ import pytest
 
 from fedjax_opt import ClientOutput, fed_avg, simulate
 from fedjax_opt.arrays import counters
-from fedjax_opt.engine import programs, replies
+from fedjax_opt.engine import programs
+from fedjax_opt.engine.traced import replies
 from tests.helpers import jax_problems
 
 pytestmark = pytest.mark.quick

@@ -15,8 +15,8 @@ import fedjax_opt as fo
 from fedjax_opt import contract, objectives, privacy, prox, transforms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays import counters, running_statistics, trees
-from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.traced import rounds
 from fedjax_opt.models import layers
 from fedjax_opt.transforms import aggregators, faults
 from tests.helpers import jax_problems

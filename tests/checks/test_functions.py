@@ -10,8 +10,8 @@ from fedjax_opt import Algorithm, ClientOutput, contract, optimizers
 from fedjax_opt import evaluation as measures
 from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
-from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.traced import rounds
 from tests.helpers import refusals
 from tests.helpers.linear import (
   DATA,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax.extend.core import Jaxpr
 
 from fedjax_opt.engine.batch_plan import BatchPlan
-from fedjax_opt.engine.batches import draw_batches
+from fedjax_opt.engine.traced.batches import draw_batches
 
 pytestmark = pytest.mark.quick
 

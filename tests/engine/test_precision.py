@@ -15,9 +15,9 @@ from fedjax_opt import contract, models, objectives, prox
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays import trees
 from fedjax_opt.datasets import embedded
-from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.precision import computed_loss, local_model
+from fedjax_opt.engine.traced import rounds
+from fedjax_opt.engine.traced.precision import computed_loss, local_model
 from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, mirror_step
 from tests.helpers.each_algorithm import KINDS, NAMES, TASK, make

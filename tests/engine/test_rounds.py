@@ -11,9 +11,9 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import contract
-from fedjax_opt.engine import rounds
-from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.traced import rounds
+from fedjax_opt.engine.traced.cohort import Cohort
 from tests.helpers import jax_problems
 from tests.helpers.refusals import refusal
 

@@ -17,9 +17,9 @@ import fedjax_opt
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine.cohort import Cohort
-from fedjax_opt.engine.mapping import RoundData
-from fedjax_opt.engine.worker import Client
+from fedjax_opt.engine.traced.cohort import Cohort
+from fedjax_opt.engine.traced.mapping import RoundData
+from fedjax_opt.engine.traced.worker import Client
 from tests import reference
 from tests.helpers import problems
 

@@ -19,11 +19,11 @@ from fedjax_opt.arrays import sharding, trees
 from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.checks.values import check_integer
-from fedjax_opt.engine import mapping, replies
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.mapping import RoundData
-from fedjax_opt.engine.replies import Reply
-from fedjax_opt.engine.worker import Client, Worker
+from fedjax_opt.engine.traced import mapping, replies
+from fedjax_opt.engine.traced.mapping import RoundData
+from fedjax_opt.engine.traced.replies import Reply
+from fedjax_opt.engine.traced.worker import Client, Worker
 
 # The most phases that a round may have. Each has its own random keys.
 MAX_PHASES = 8

@@ -16,7 +16,7 @@ from fedjax_opt.arrays import (
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.worker import Client, Worker
+from fedjax_opt.engine.traced.worker import Client, Worker
 from fedjax_opt.transforms import messages
 
 

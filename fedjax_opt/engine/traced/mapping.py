@@ -9,9 +9,9 @@ from jax import lax
 
 from fedjax_opt.arrays import trees
 from fedjax_opt.data import lists
-from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.worker import Arrival, Client
+from fedjax_opt.engine.traced.batches import draw_batches
+from fedjax_opt.engine.traced.worker import Arrival, Client
 
 
 class RoundData(NamedTuple):

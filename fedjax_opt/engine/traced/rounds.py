@@ -16,12 +16,12 @@ from fedjax_opt.arrays import counters, frozen, target, trees
 from fedjax_opt.base import LOSSES, Algorithm, Batch, State
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import versions
-from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.mapping import RoundData
-from fedjax_opt.engine.replies import Reply
-from fedjax_opt.engine.worker import Arrival
+from fedjax_opt.engine.traced import versions
+from fedjax_opt.engine.traced.cohort import Cohort
+from fedjax_opt.engine.traced.mapping import RoundData
+from fedjax_opt.engine.traced.replies import Reply
+from fedjax_opt.engine.traced.worker import Arrival
 from fedjax_opt.transforms import messages
 
 

@@ -18,7 +18,7 @@ from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
 from fedjax_opt.checks import functions
 from fedjax_opt.data import lists
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.precision import (
+from fedjax_opt.engine.traced.precision import (
   computed_loss,
   local_model,
   master_model,

@@ -19,8 +19,8 @@ from fedjax_opt.arrays import frozen, trees
 from fedjax_opt.base import Algorithm, Batch, run_key
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData, unchecked
-from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.traced import rounds
 
 
 class PointInputs(NamedTuple):
