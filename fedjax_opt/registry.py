@@ -130,15 +130,18 @@ def from_factory(
     **overrides: further arguments, each with another default than in the
       factory, or with a dict of attributes of `Hyperparameter`.
   """
-  parameters = inspect.signature(factory).parameters
+  parameters, helps = inspect.signature(factory).parameters, meanings(factory)
   changes = {
     name: change if isinstance(change, dict) else {"default": change}
     for name, change in overrides.items()
   }
 
   def entry_of(name):
-    default, meaning = parameters[name].default, _meaning(factory, name)
-    entry = Hyperparameter(name, default, meaning, factory.checked_fields[name])
+    default, help = (
+      parameters[name].default,
+      _first_phrase(helps.get(name, name)),
+    )
+    entry = Hyperparameter(name, default, help, factory.checked_fields[name])
     entry = entry._replace(**changes.get(name, {}))
     if entry.default is inspect.Parameter.empty:
       return entry._replace(default=None, is_required=True)
@@ -146,6 +149,23 @@ def from_factory(
 
   return tuple(
     entry_of(name) for name in parameters if name in {*names, *overrides}
+  )
+
+
+def documented(
+  factory: Callable[..., Any], *names: str, **overrides: Any
+) -> tuple[Hyperparameter, ...]:
+  """As `from_factory`, with all that the docstring says of each.
+
+  Args:
+    factory: see `from_factory`.
+    *names: see `from_factory`.
+    **overrides: see `from_factory`.
+  """
+  helps = meanings(factory)
+  return tuple(
+    parameter._replace(help=helps[parameter.name].removesuffix("."))
+    for parameter in from_factory(factory, *names, **overrides)
   )
 
 
@@ -181,11 +201,30 @@ def _summary(factory: Callable[..., Any]) -> str:
   return text if first[1:] != first[1:].lower() else text[:1].lower() + text[1:]
 
 
-def _meaning(factory: Callable[..., Any], name: str) -> str:
-  """What a docstring says first of an argument; its name if there is none."""
-  section = (inspect.getdoc(factory) or "").partition("\nArgs:\n")[2]
-  entry = re.search(rf"^  {name}: (.+(\n    .+)*)", section, re.MULTILINE)
-  text = " ".join(entry[1].split()) if entry else name
+def meanings(target: Callable[..., Any]) -> dict[str, str]:
+  """Name -> what the docstring of a function or class says of it.
+
+  These are arguments or attributes. Lines that begin with `- word: ` are a
+  list, each entry a line.
+  """
+  docstring = inspect.getdoc(target) or ""
+  _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
+  texts = (text.partition("\n\n")[0] for text in parts[1::2])
+  return dict(zip(parts[::2], map(_in_lines, texts), strict=True))
+
+
+def _in_lines(text: str) -> str:
+  """A text in one line, and a line for each entry of its list."""
+  first, *items = (
+    " ".join(part.split()) for part in re.split(r"\n +- (?=\w+: )", text)
+  )
+  entries = dict(item.split(": ", 1) for item in items)
+  width = max(map(len, entries), default=0)
+  return "\n".join([first, *(f"{n:{width}}  {t}" for n, t in entries.items())])
+
+
+def _first_phrase(text: str) -> str:
+  """A text up to a semicolon or full stop, without `whether`."""
   return re.sub("^whether (to )?", "", re.split(r"; |\. |\.$", text)[0])
 
 

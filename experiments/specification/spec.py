@@ -15,7 +15,6 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import docstrings
 from experiments.specification import choice_flags
 from experiments.specification.choice_flags import ChoiceFlag, ChosenEntry
 from fedjax_opt import plots
@@ -34,7 +33,7 @@ from fedjax_opt.engine.config import (
   RunOptions,
 )
 from fedjax_opt.files import json_files
-from fedjax_opt.registry import Hyperparameter, read_leaf_paths
+from fedjax_opt.registry import Hyperparameter, meanings, read_leaf_paths
 from fedjax_opt.scores import SCORES
 
 # The rules if none is given; averaging is a server step of size 1.
@@ -599,9 +598,9 @@ class Spec:
 
 def _flags() -> dict[str, Flag]:
   """Name of a field -> its flag."""
-  helps = docstrings.meanings(GridOptions) | docstrings.meanings(RunOptions)
+  helps = meanings(GridOptions) | meanings(RunOptions)
   helps = {name: _shown(text, name) for name, text in helps.items()}
-  helps |= docstrings.meanings(Spec)
+  helps |= meanings(Spec)
   flags = {}
   for field in dataclasses.fields(Spec):
     if field.metadata:

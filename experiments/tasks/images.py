@@ -9,7 +9,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments import docstrings
 from experiments.tasks import classification as classifier
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
@@ -18,7 +17,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.datasets import embedded, tfds
 from fedjax_opt.models.layers import NORMS, glorot_uniform, he_uniform
-from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.registry import Hyperparameter, documented
 
 
 class Images(NamedTuple):
@@ -265,7 +264,7 @@ def classification(
 # The entries of the registry.
 
 _DIFFERS = {"may_differ": True}
-_AUGMENTATION, _NORM, _PIXELS = docstrings.options(
+_AUGMENTATION, _NORM, _PIXELS = documented(
   load, augmentation=_DIFFERS, norm=_DIFFERS, pixels=_DIFFERS
 )
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import docstrings
 from experiments.tasks import base, images
 from experiments.tasks.base import SEED_OF_TEST, TEST_FRACTION, Task, TaskChoice
 from experiments.tasks.classification import Examples
@@ -31,6 +30,7 @@ from fedjax_opt.data import npz_files
 from fedjax_opt.data.clients import ClientData, owned_by
 from fedjax_opt.data.pools import OWNERSHIP, check_labels, checked_examples
 from fedjax_opt.datasets.image_folders import image_folder
+from fedjax_opt.registry import documented
 
 # Models that flatten their input, and so take vectors too.
 _TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
@@ -360,7 +360,7 @@ _OF_FILE: dict[str, TaskChoice] = {
     functools.partial(load_file, model=name),
     f"your own data in data_file, {model.help}",
     (
-      *docstrings.options(load_file, test_fraction=None),
+      *documented(load_file, test_fraction=None),
       *images.options(name),
     ),
     takes=("data_file",),
@@ -377,7 +377,7 @@ _OF_FOLDER: dict[str, TaskChoice] = {
     functools.partial(load_folder, name),
     f"your own images in data_dir, {model.help}",
     (
-      *docstrings.options(load_folder, "image_side", "test_fraction"),
+      *documented(load_folder, "image_side", "test_fraction"),
       *images.options(name),
     ),
     needs={"data_dir": "a folder with a folder of images for each class"},

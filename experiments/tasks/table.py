@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments import docstrings
 from experiments.tasks import base, classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.images import Model
@@ -27,6 +26,7 @@ from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
+from fedjax_opt.registry import documented
 from fedjax_opt.scores import SCORES
 
 # Flags that name columns, and what is measured.
@@ -282,7 +282,7 @@ TASKS: dict[str, TaskChoice] = {
   f"table_{name}": TaskChoice(
     functools.partial(load, model=name),
     f"your own table in data_file, {model.help}",
-    docstrings.options(
+    documented(
       load, "test_fraction", "predict", class_weights={"may_differ": True}
     ),
     takes=(
