@@ -1,4 +1,18 @@
-"""What the verbs of a cohort return: the value, who counted, what it cost."""
+"""What the verbs of a cohort return: the value, who counted, what it cost.
+
+These arrays of bool, one entry for each place of a cohort, say who counts:
+
+  is_absent  there is no client: an empty place of the cohort, or padding
+  is_taken   the schedule uses the message (`Arrival`)
+  is_out     is_absent, not is_taken, or the client has dropped out (`Client`)
+  is_valid   what the client returned is finite, and not rejected as too long
+  counted    is_valid and not is_out: the client is in the mean (`Reply`)
+  is_last    no later place of the server step has this client (`Arrival`)
+  stores     counted and is_last: what the client keeps changes
+
+States of clients on the host: only rows of clients with is_taken are written
+back (`client_state.Cohorts.kept`).
+"""
 
 import dataclasses
 from typing import Any, NamedTuple
