@@ -137,11 +137,9 @@ def from_factory(
   }
 
   def entry_of(name):
-    default, help = (
-      parameters[name].default,
-      _first_phrase(helps.get(name, name)),
-    )
-    entry = Hyperparameter(name, default, help, factory.checked_fields[name])
+    help = _first_phrase(helps.get(name, name))
+    accepts = factory.checked_fields[name]
+    entry = Hyperparameter(name, parameters[name].default, help, accepts)
     entry = entry._replace(**changes.get(name, {}))
     if entry.default is inspect.Parameter.empty:
       return entry._replace(default=None, is_required=True)

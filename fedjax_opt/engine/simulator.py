@@ -399,13 +399,17 @@ class Simulator:
     schedule, key = self._options.get("schedule"), (seeds, model)
     if schedule is None or self._clock_key == key:
       return
+    algorithm = self._make(**self._first_point())
+    if algorithm.has_secret_noise:
+      raise ValueError(
+        "schedule: who takes part is not drawn as the accounting of privacy "
+        "assumes; leave schedule out, or with_privacy"
+      )
 
     def works():
       options = self._options | PLAIN_EXECUTION
       del options["schedule"]
       config = Config.create(self._data, options, model)
-      algorithm = self._make(**self._first_point())
-      _check_is_public(algorithm)
       return client_work.work_of_seeds(
         config, algorithm, model, self._data, seeds
       )
@@ -452,22 +456,18 @@ class Simulator:
     config = client_state.resolve_client_memory(
       config, algorithm, initial_state.shapes.client_state
     )
-    if self._clock is not None:
-      self._check_clock(algorithm, initial_state.shapes.server, config.layout)
+    if self._clock is not None and self._clock.is_stale:
+      versions.check_versions_fit(
+        initial_state.shapes.server.versions,
+        config.layout.state_devices,
+        target.device_bytes(),
+      )
     config = dataclasses.replace(
       config,
       has_secret_noise=algorithm.has_secret_noise,
       costs_differ=algorithm.costs_differ,
     )
     return config, initial_state
-
-  def _check_clock(self, algorithm, server, layout):
-    """Checks that an algorithm can be on a schedule, its versions in memory."""
-    _check_is_public(algorithm)
-    if self._clock.is_stale:
-      versions.check_versions_fit(
-        server.versions, layout.state_devices, target.device_bytes()
-      )
 
   def _points(self, seeds, clock=None):
     """The points of a run with these seeds, on a schedule."""
@@ -476,10 +476,10 @@ class Simulator:
       make = lambda **point: versions.with_versions(
         self._make(**point), clock.num_slots
       )
-    points = Points(make, {}, len(settings), tuple(seeds), self._is_grid)
-    columns = zip(*settings, strict=True) if points.has_axes else settings[0]
+    is_one = len(settings) * len(seeds) == 1
+    columns = settings[0] if is_one else zip(*settings, strict=True)
     columns = dict(zip(self._grid, map(_as_array, columns), strict=True))
-    return points._replace(hyperparameters=columns)
+    return Points(make, columns, len(settings), tuple(seeds), self._is_grid)
 
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}
@@ -511,15 +511,6 @@ def _check_rounds(rounds, clock):
   if clock is not None and rounds > clock.steps:
     raise ValueError(
       f"rounds={rounds}: must be at most {clock.steps}, the steps of schedule"
-    )
-
-
-def _check_is_public(algorithm):
-  """Checks that an algorithm on a schedule has no secret noise."""
-  if algorithm.has_secret_noise:
-    raise ValueError(
-      "schedule: who takes part is not drawn as the accounting of privacy "
-      "assumes; leave schedule out, or with_privacy"
     )
 
 
