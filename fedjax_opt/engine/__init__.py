@@ -16,7 +16,7 @@ While it runs, on the host:
   runner.py           from evaluation to evaluation, with checkpoints
   stop_signals.py     what ends a run early
   tally.py            what a run has measured and spent so far
-  executor.py         the compiled programs, with their inputs on the devices
+  run_programs.py     the compiled programs, with their inputs on the devices
   programs.py         programs that were compiled before are found again
   active_settings.py  which settings still run
   feed.py             what the host gives to each segment of rounds

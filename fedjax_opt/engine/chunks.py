@@ -14,7 +14,7 @@ _FEWEST_ON_CPU = 16
 # Copies of the model in memory: for the server, and for each vectorized
 # client. Compiled for a TPU v5e, a transformer of 134M parameters
 # (0.54 GB) took 3.5 GB for one client and 19.0 GB for ten. The memory for
-# batches is known once the program is compiled, see `Executor.compile`.
+# batches is known once the program is compiled, see `RunPrograms.compile`.
 _OF_SERVER, _OF_CLIENT = 3.0, 3.5
 
 

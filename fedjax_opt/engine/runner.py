@@ -12,9 +12,9 @@ import numpy as np
 from fedjax_opt import multi_process
 from fedjax_opt.arrays import target, trees
 from fedjax_opt.base import Params, State
-from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.initial_state import InitialState
 from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.run_programs import RunPrograms
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.stop_signals import StopSignals
 from fedjax_opt.engine.tally import Tally
@@ -27,14 +27,14 @@ class Runner:
   """One run: rounds, evaluations, checkpoints, and what it has recorded.
 
   Attributes:
-    executor: the compiled programs of the run.
+    programs: the compiled programs of the run.
     initial_state: makes the state of round 0, once all has been traced.
     rounds: R.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
   """
 
-  executor: Executor
+  programs: RunPrograms
   initial_state: InitialState
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
@@ -42,8 +42,8 @@ class Runner:
 
   def __post_init__(self):
     self._active_settings, self._config = (
-      self.executor.active_settings,
-      self.executor.config,
+      self.programs.active_settings,
+      self.programs.config,
     )
     self._tally = Tally(
       self._config.expected_size,
@@ -51,7 +51,7 @@ class Runner:
       reported=self._config.reported_counts,
       clock=self._config.clock,
     )
-    self._feed = self.executor.open_feed()
+    self._feed = self.programs.open_feed()
     # Of the settings that are present.
     self._shapes = self.initial_state.shapes
     self._state: RunState | None = None
@@ -73,15 +73,15 @@ class Runner:
     with contextlib.ExitStack() as feeds:
       feeds.enter_context(self._feed)
       with self._timed_compilation():
-        self.executor.trace_programs(self._shapes)
+        self.programs.trace_programs(self._shapes)
       if not is_resumed:
         first = self.initial_state.make_state(self._config.starts_on_host)
-        self._state = self.executor.put(first)
+        self._state = self.programs.put(first)
       self._feed.start(filter(None, self._stops()), self._tally.done)
       self._compile()
-      if self.executor.config.client_chunk != self._config.client_chunk:
-        self._config = self.executor.config
-        self._feed = feeds.enter_context(self.executor.open_feed())
+      if self.programs.config.client_chunk != self._config.client_chunk:
+        self._config = self.programs.config
+        self._feed = feeds.enter_context(self.programs.open_feed())
         self._feed.start(filter(None, self._stops()), self._tally.done)
       if is_resumed:
         self._report_again()
@@ -135,9 +135,9 @@ class Runner:
 
   def _set_state(self, state: RunState) -> None:
     """Goes on from a state of the settings that are present."""
-    self.executor.place_points()
+    self.programs.place_points()
     self._shapes = jax.eval_shape(lambda: state)
-    self._state = self.executor.put(state)
+    self._state = self.programs.put(state)
 
   def _stops(self) -> Iterator[int]:
     """After which rounds to come the program returns to the host."""
@@ -159,8 +159,8 @@ class Runner:
       names.append("evaluation")
     if names:
       with self._timed_compilation():
-        self.executor.trace_programs(self._shapes)
-        self.executor.compile(names)
+        self.programs.trace_programs(self._shapes)
+        self.programs.compile(names)
 
   @contextlib.contextmanager
   def _timed_compilation(self) -> Iterator[None]:
@@ -187,7 +187,7 @@ class Runner:
     if stop == tally.done:
       return
     start = time.perf_counter()
-    state, counts, traces = self.executor.advance(
+    state, counts, traces = self.programs.advance(
       self._state, self._feed.next_segment(), tally.done, stop
     )
     self._state = state
@@ -198,7 +198,7 @@ class Runner:
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""
     start = time.perf_counter()
-    metrics = self.executor.evaluate(self._state)
+    metrics = self.programs.evaluate(self._state)
     self._tally.run_seconds += time.perf_counter() - start
     is_evaluation_round = self._is_evaluation_round(self._tally.done)
     metrics = self._tally.add_metrics(
@@ -256,7 +256,7 @@ class Runner:
       self._set_state(state)
       self._compile()
     elif len(self._active_settings.active) < num_before:
-      self.executor.place_points()
+      self.programs.place_points()
 
   def _save_and_check_end(self, stop: int) -> bool:
     """Saves a checkpoint if one is due; returns whether the run ends here."""
@@ -290,10 +290,10 @@ class Runner:
     return state._replace(server=multi_process.fetch_global(state.server))
 
   def _params(self) -> Params:
-    return self.executor.params(self._with_fetched_server())
+    return self.programs.params(self._with_fetched_server())
 
   def _server(self) -> State:
-    return self.executor.server_states(self._with_fetched_server())
+    return self.programs.server_states(self._with_fetched_server())
 
   def _client_state(self) -> Any:
     client_state = multi_process.fetch_global(self._state_of_all().client_state)
@@ -316,8 +316,8 @@ class Runner:
       cost=self._tally.cost(),
       padding_waste=self._tally.padding_waste(),
       client_memory=self._config.client_memory,
-      needed_bytes=self.executor.needed_bytes,
-      computation=self.executor.config.computation,
+      needed_bytes=self.programs.needed_bytes,
+      computation=self.programs.config.computation,
       is_grid=self._active_settings.points.is_grid,
     )
 

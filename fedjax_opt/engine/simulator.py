@@ -28,10 +28,10 @@ from fedjax_opt.engine.config import (
   GridOptions,
   check_option_names,
 )
-from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.feed import lower_draws
 from fedjax_opt.engine.initial_state import InitialState, model_of
 from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.run_programs import RunPrograms
 from fedjax_opt.engine.run_state import Points, RunState
 from fedjax_opt.engine.runner import Runner
 from fedjax_opt.engine.traced import versions
@@ -137,8 +137,8 @@ class Simulator:
     self._config_without_model = self._config(None)
     if validation is not None:
       functions.check_takes_validation(evaluate)
-    self._executor: Executor | None = None
-    self._executor_key: tuple[Any, ...] = ()
+    self._programs: RunPrograms | None = None
+    self._programs_key: tuple[Any, ...] = ()
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
     """The state before the first round.
@@ -157,7 +157,7 @@ class Simulator:
     """
     seeds = self._seeds_of(seed)
     config, initial_state = self._resolve(params, seeds)
-    self._executor_with(config, seeds).trace_programs(initial_state.shapes)
+    self._programs_with(config, seeds).trace_programs(initial_state.shapes)
     arrays = initial_state.make_state(config.starts_on_host)
     return SimulationState(0, tuple(seeds), *arrays, config, self._grid)
 
@@ -175,22 +175,22 @@ class Simulator:
     """
     check_at_least("rounds", rounds, 0)
     target.check_at_hand()
-    executor = self._executor_of_state(state)
+    programs = self._programs_of_state(state)
     end = state.round + rounds
     check_at_least("state.round + rounds", end, 0)
     _check_rounds(end, state.config.clock)
-    executor.compile()
+    programs.compile()
     # Rounds overwrite these.
     server, kept = copies((state.server, state.client_state))
-    arrays = executor.put(RunState(server, kept, state.frozen))
-    with executor.open_feed() as feed:
+    arrays = programs.put(RunState(server, kept, state.frozen))
+    with programs.open_feed() as feed:
       firsts = range(state.round, end, feed.max_rounds)
       stop_of = lambda first: min(first + feed.max_rounds, end)
       feed.start(map(stop_of, firsts), state.round)
       for first in firsts:
         segment, stop = feed.next_segment(), stop_of(first)
-        arrays, _, _ = executor.advance(arrays, segment, first, stop)
-    metrics = executor.active_settings.expand(executor.evaluate(arrays))
+        arrays, _, _ = programs.advance(arrays, segment, first, stop)
+    metrics = programs.active_settings.expand(programs.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
     return dataclasses.replace(state, round=end, **arrays._asdict()), metrics
@@ -213,12 +213,12 @@ class Simulator:
       TypeError: as `init` does.
     """
     self._trace(params)
-    return self._executor.compile()
+    return self._programs.compile()
 
   @property
   def computation(self) -> dict[str, Any] | None:
     """How the programs compute, see `Result`; None before they are compiled."""
-    return self._executor and self._executor.config.computation
+    return self._programs and self._programs.config.computation
 
   def check(self, params: Params) -> None:
     """Checks the arguments with a model; nothing is compiled.
@@ -285,7 +285,7 @@ class Simulator:
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
-    executor, initial_state = self._prepare(params, seeds)
+    programs, initial_state = self._prepare(params, seeds)
     if callable(self._options.get("schedule")):
       rounds = min(rounds, self._clock.steps)
     _check_rounds(rounds, self._clock)
@@ -295,7 +295,7 @@ class Simulator:
           with_progress(rounds, on_evaluation)
         )
       return Runner(
-        executor, initial_state, rounds, on_evaluation, checkpoints
+        programs, initial_state, rounds, on_evaluation, checkpoints
       ).run()
 
   def metric_names(self, params: Params) -> list[str]:
@@ -313,13 +313,13 @@ class Simulator:
 
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; for a grid with the leading axis S."""
-    executor = self._executor_of_state(state)
-    return executor.params(_arrays_of(state))
+    programs = self._programs_of_state(state)
+    return programs.params(_arrays_of(state))
 
   def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
-    executor, initial_state = self._prepare(params, self._seeds or (0,))
-    return executor.trace_programs(initial_state.shapes)
+    programs, initial_state = self._prepare(params, self._seeds or (0,))
+    return programs.trace_programs(initial_state.shapes)
 
   def _seeds_of(self, seed: int | None) -> Sequence[int]:
     """The seeds of a grid, or the one of a single run.
@@ -342,7 +342,7 @@ class Simulator:
     device = target.host() or jax.local_devices()[0]
     with target.use([device]):
       config, initial_state = self._resolve(params, seeds, **PLAIN_EXECUTION)
-      traced = self._new_executor(config, seeds).trace_programs(
+      traced = self._new_programs(config, seeds).trace_programs(
         initial_state.shapes
       )
       programs = {
@@ -361,8 +361,8 @@ class Simulator:
       extras["schedule"] = self._clock.digest
     return identity.of_run(self._options, programs, extras)
 
-  def _executor_of_state(self, state):
-    """The executor of a state, which must be one of this simulator."""
+  def _programs_of_state(self, state):
+    """The programs of a state, which must be one of this simulator."""
     inputs.check_state_belongs(
       state,
       SimulationState,
@@ -373,14 +373,14 @@ class Simulator:
     )
     evaluate = self._config_without_model.evaluate
     config = dataclasses.replace(state.config, evaluate=evaluate)
-    executor = self._executor_with(config, state.seeds)
+    programs = self._programs_with(config, state.seeds)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
-      executor.trace_programs(shapes)
+      programs.trace_programs(shapes)
     except (ValueError, TypeError) as error:
       message = "state: does not fit this simulator"
       raise errors.failed(message, error) from error
-    return executor
+    return programs
 
   def _clock_of(self, tables):
     """The clock of some timetables, checked for the algorithm."""
@@ -431,9 +431,9 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """The executor of a run, and its initial state."""
+    """The programs of a run, and its initial state."""
     config, initial_state = self._resolve(params, seeds)
-    return self._executor_with(config, seeds), initial_state
+    return self._programs_with(config, seeds), initial_state
 
   def _resolve(self, params, seeds, **changes):
     """The options of a run, some of them changed, and its initial state."""
@@ -484,25 +484,25 @@ class Simulator:
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}
 
-  def _executor_with(self, config, seeds):
-    """The executor of these options on the present devices; anew for others.
+  def _programs_with(self, config, seeds):
+    """The programs of these options on the present devices; anew for others.
 
     It is made anew too if a run before has dropped settings of the grid.
     """
     key = config, tuple(seeds), target.is_elsewhere(), target.devices()
-    if self._executor_key == key and self._executor.active_settings.has_all:
-      return self._executor
-    self._executor_key = key
-    self._executor = self._new_executor(config, seeds)
-    return self._executor
+    if self._programs_key == key and self._programs.active_settings.has_all:
+      return self._programs
+    self._programs_key = key
+    self._programs = self._new_programs(config, seeds)
+    return self._programs
 
-  def _new_executor(self, config, seeds):
+  def _new_programs(self, config, seeds):
     points = self._points(seeds, config.clock)
-    return Executor(config, points, self._data, self._test, self._validation)
+    return RunPrograms(config, points, self._data, self._test, self._validation)
 
 
 def _arrays_of(state: SimulationState) -> RunState:
-  """The arrays of a state, as an executor takes them."""
+  """The arrays of a state, as `RunPrograms` takes them."""
   return RunState(state.server, state.client_state, state.frozen)
 
 

@@ -10,7 +10,7 @@ import re
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.engine.executor import Executor
+from fedjax_opt.engine.run_programs import RunPrograms
 from tests.helpers.public_names import FACTORIES
 from tools import wrong_values
 
@@ -43,7 +43,7 @@ def test_given_to_what_runs(name, monkeypatch):
   def accept(*_):
     raise Accepted
 
-  monkeypatch.setattr(Executor, "compile", accept)
+  monkeypatch.setattr(RunPrograms, "compile", accept)
   function = getattr(fo, name)
   good = wrong_values.arguments(name, function)
   for kind, make in wrong_values.OF_NO_KIND.items():

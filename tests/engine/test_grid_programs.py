@@ -13,7 +13,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt.arrays import sharding, trees
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import executor, run_state
+from fedjax_opt.engine import run_programs, run_state
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.run_state import Points
 from fedjax_opt.results.history import History
@@ -155,8 +155,8 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
     needs.append(needed_bytes(compiled))
     return needs[-1]
 
-  needed_bytes = executor.needed_bytes
-  monkeypatch.setattr(executor, "needed_bytes", needed)
+  needed_bytes = run_programs.needed_bytes
+  monkeypatch.setattr(run_programs, "needed_bytes", needed)
   memory = lambda: needs[0] - 1 if needs else None
   monkeypatch.setattr(fo.target, "device_bytes", memory)
   result = run()
@@ -172,12 +172,12 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
 # Settings that have diverged are dropped; those that fit are vectorized.
 
 
-def executor_of(settings, **options):
+def programs_of(settings, **options):
   """Of so many of one seed, vectorized if nothing else is given."""
   options = {"batch_size": 4, "grid_map": "vmap"} | options
   config = Config.create(TASK.data, options, num_settings=settings)
   points = Points(None, {}, settings, seeds=(0,), is_grid=True)
-  return executor.Executor(config, points, TASK.data, None, None)
+  return run_programs.RunPrograms(config, points, TASK.data, None, None)
 
 
 @pytest.mark.parametrize(
@@ -197,17 +197,17 @@ def test_as_many_at_once_as_memory_holds(monkeypatch, settings, needs, chunks):
   """By what each compiled program says that it needs."""
   monkeypatch.setattr(fo.target, "device_bytes", lambda: 999)
 
-  vectorized, chunks_used = executor_of(settings), []
+  vectorized, chunks_used = programs_of(settings), []
   for of_programs in needs:
     if vectorized.shrink_grid_chunk(of_programs):
       chunks_used.append(vectorized.config.grid_chunk)
   assert chunks_used == chunks
   assert vectorized.config.grid_chunk == (chunks[-1] if chunks else None)
   for options in ({"grid_map": "scan"}, {"grid_chunk": 7}):
-    assert not executor_of(settings, **options).shrink_grid_chunk([2000])
+    assert not programs_of(settings, **options).shrink_grid_chunk([2000])
   # Each of two devices has 3 or 4 of the settings.
   monkeypatch.setattr(sharding.Layout, "grid_devices", property(lambda _: 2))
-  halves = executor_of(settings)
+  halves = programs_of(settings)
   assert halves.shrink_grid_chunk([2000])
   assert halves.config.grid_chunk == 1
 
@@ -227,7 +227,7 @@ def test_when_diverged_settings_are_dropped(
 ):
   layout = sharding.Layout
   monkeypatch.setattr(layout, "grid_devices", property(lambda _: devices))
-  active_settings = executor_of(settings).active_settings
+  active_settings = programs_of(settings).active_settings
   losses = np.ones((settings, 1))
   losses[:diverged] = np.inf
   history = History([0], {"train_loss": losses})
@@ -246,7 +246,7 @@ def test_when_diverged_settings_are_dropped(
 def test_a_diverged_setting_is_skipped_again_on_several_devices(monkeypatch):
   monkeypatch.setattr(sharding.Layout, "grid_devices", property(lambda _: 2))
   first, resumed = (
-    executor_of(4, grid_map="scan").active_settings for _ in range(2)
+    programs_of(4, grid_map="scan").active_settings for _ in range(2)
   )
   losses = np.array([[1], [np.inf], [1], [1]])
   first.drop(History([0], {"train_loss": losses}), None)

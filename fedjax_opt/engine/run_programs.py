@@ -28,7 +28,7 @@ from fedjax_opt.engine.traced.grid_programs import (
 )
 
 
-class Executor:
+class RunPrograms:
   """The programs of a run, and their inputs besides its state.
 
   Attributes:
