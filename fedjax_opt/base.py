@@ -101,11 +101,11 @@ class Algorithm(NamedTuple):
   Attributes:
     init: `params -> state`, the server's state before round 0.
     round: `(state, cohort) -> (state, replies)`, one communication round. The
-      state keeps its structure and its types. `cohort` is a `Cohort`; the
-      algorithm sees clients only through its verbs. `replies` is what the verbs
-      returned: one `Reply`, or a tuple of all of them. From the replies the
-      engine takes the cost of the round, the new states of the clients, and
-      whether the round is lost.
+      state keeps its structure and its types; floats of another type are cast.
+      `cohort` is a `Cohort`; the algorithm sees clients only through its verbs.
+      `replies` is what the verbs returned: one `Reply`, or a tuple of all of
+      them. From the replies the engine takes the cost of the round, the new
+      states of the clients, and whether the round is lost.
     params: `state -> params`, the model that is evaluated. Default: the field
       `params` of the state.
     penalty: `params -> scalar`, a regularizer that the objective has beside the

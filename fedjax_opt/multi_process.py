@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 
 def fetch(tree: Any) -> Any:
   """The arrays of a program, complete on the host of every process."""
   if jax.process_count() == 1:
     return jax.device_get(tree)
-  from jax.experimental import multihost_utils
 
   def whole(leaf):
     if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
@@ -33,8 +33,6 @@ def of_any_process(number: int) -> int:
   """The largest of the numbers that the processes have; all must call it."""
   if jax.process_count() == 1:
     return number
-  from jax.experimental import multihost_utils
-
   return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
@@ -52,8 +50,6 @@ def random_words(shape: tuple[int, ...]) -> np.ndarray:
   words = words.reshape(shape)
   if jax.process_count() == 1:
     return words
-  from jax.experimental import multihost_utils
-
   return np.asarray(multihost_utils.broadcast_one_to_all(words))
 
 

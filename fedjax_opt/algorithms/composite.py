@@ -98,7 +98,7 @@ def fed_mid(
     )
     weight = server_learning_rate * elapsed
     point = h.grad_h_plus_psi_conjugate(dual, weight, psi)
-    return ModelState(optax.tree.cast_like(point, state.params)), reply
+    return ModelState(point), reply
 
   return Algorithm(
     init,
@@ -203,12 +203,8 @@ def fed_dual_avg(
       path = cohort.average(reply, path)
       average = _add_images(average, image, path, state.elapsed, rate)
     dual = optax.tree.add_scale(state.dual, server_learning_rate, delta)
-    new_state = FedDualAvgState(
-      dual=optax.tree.cast_like(dual, state.dual),
-      elapsed=state.elapsed + server_learning_rate * elapsed,
-      average=average,
-    )
-    return new_state, reply
+    elapsed = state.elapsed + server_learning_rate * elapsed
+    return FedDualAvgState(dual, elapsed, average), reply
 
   def params(state):
     model = image(state.dual, state.elapsed)

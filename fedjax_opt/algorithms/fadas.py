@@ -96,8 +96,7 @@ def fadas(
     params = running_statistics.replaced(
       moved, optax.tree.add(state.params, reply.value)
     )
-    new_state = FadasState(params, m, v, largest)
-    return optax.tree.cast_like(new_state, state), reply
+    return FadasState(params, m, v, largest), reply
 
   def _rate(staleness):
     if delay_threshold is None:

@@ -111,11 +111,7 @@ def wrapped_scaffold(
       params, optax.tree.add(state.params, delta)
     )
     control = optax.tree.add_scale(state.control, reply.cohort_share, change)
-    new_state = ScaffoldState(
-      params=optax.tree.cast_like(params, state.params),
-      control=optax.tree.cast_like(control, state.control),
-    )
-    return new_state, reply
+    return ScaffoldState(params, control), reply
 
   return Algorithm(
     init,
