@@ -92,10 +92,7 @@ def wrapped_fed_cm(
 
     reply = cohort.mean(one_client, broadcast=(state.params, state.delta))
     moved, num_steps = reply.value
-    params = optax.tree.add_scale(state.params, server_learning_rate, moved)
-    params = running_statistics.replaced(
-      params, optax.tree.add(state.params, moved)
-    )
+    params = running_statistics.moved(state.params, server_learning_rate, moved)
     return FedCmState(params, mean_direction(moved, rate, num_steps)), reply
 
   return Algorithm(

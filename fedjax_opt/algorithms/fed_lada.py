@@ -140,10 +140,7 @@ def fed_lada(
     reply = cohort.mean(one_client, broadcast=tuple(state))
     moved, num_steps, moment = reply.value
     moment = cohort.average(reply, moment)
-    params = optax.tree.add_scale(state.params, server_learning_rate, moved)
-    params = running_statistics.replaced(
-      params, optax.tree.add(state.params, moved)
-    )
+    params = running_statistics.moved(state.params, server_learning_rate, moved)
     delta = mean_direction(moved, rate, num_steps)
     return FedLadaState(params, delta, moment), reply
 

@@ -106,10 +106,7 @@ def wrapped_scaffold(
 
     reply = cohort.mean(one_client, broadcast=(state.params, state.control))
     delta, change = reply.value
-    params = optax.tree.add_scale(state.params, server_learning_rate, delta)
-    params = running_statistics.replaced(
-      params, optax.tree.add(state.params, delta)
-    )
+    params = running_statistics.moved(state.params, server_learning_rate, delta)
     control = optax.tree.add_scale(state.control, reply.cohort_share, change)
     return ScaffoldState(params, control), reply
 

@@ -161,6 +161,12 @@ def replaced(tree: Params, source: Params) -> Params:
   return jax.tree_util.tree_map_with_path(take, tree)
 
 
+def moved(params: Params, rate: jax.typing.ArrayLike, delta: Params) -> Params:
+  """Parameters plus a multiple of a difference; of statistics, all of it."""
+  weights_moved = optax.tree.add_scale(params, rate, delta)
+  return replaced(weights_moved, optax.tree.add(params, delta))
+
+
 def map_weights(
   function: Callable[[jax.Array], jax.Array], params: Params
 ) -> Params:
