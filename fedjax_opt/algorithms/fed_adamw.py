@@ -5,7 +5,7 @@ References:
   and Generalization Guarantees for Federated Large Models", AAAI 2026.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -163,15 +163,13 @@ def _filled(zeros, moment):
 def _steps(rate, b1, b2, direction, start):
   """Steps from these moments, against a direction that depends on them."""
 
-  def update(grads, state, params, **extra: Any):
-    del extra
+  def update(grads, state, params):
     mixed = lambda b: lambda old, new: b * old + (1 - b) * new
     m = jax.tree.map(mixed(b1), state.m, grads)
     v = jax.tree.map(mixed(b2), state.v, jax.tree.map(jnp.square, grads))
     moments = _Moments(state.count + 1, m, v)
     updates = optax.tree.scale(-rate, direction(moments, params))
-    moments = moments._replace(m=optax.tree.cast_like(m, state.m))
-    moments = moments._replace(v=optax.tree.cast_like(v, state.v))
+    moments = optax.tree.cast_like(moments, state)
     return optax.tree.cast_like(updates, grads), moments
 
-  return optax.GradientTransformationExtraArgs(lambda params: start, update)
+  return optax.GradientTransformation(lambda params: start, update)

@@ -5,7 +5,7 @@ References:
   with Linear Speedup", IEEE TPAMI 2023.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -162,8 +162,8 @@ def _root(v, amsgrad, eps):
 def _steps(rate, b1, b2, direction, start):
   """Steps from these moments, against a direction that depends on them."""
 
-  def update(grads, state, params, **extra: Any):
-    del params, extra
+  def update(grads, state, params):
+    del params
     m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.m, grads)
     add = lambda total, g: b2 * total + jnp.square(g)
     total = jax.tree.map(add, state.total, grads)
@@ -173,4 +173,4 @@ def _steps(rate, b1, b2, direction, start):
     moments = optax.tree.cast_like(moments, state)
     return optax.tree.cast_like(updates, grads), moments
 
-  return optax.GradientTransformationExtraArgs(lambda params: start, update)
+  return optax.GradientTransformation(lambda params: start, update)
