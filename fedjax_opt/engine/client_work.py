@@ -18,7 +18,6 @@ from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced.cohort import Cohort
 from fedjax_opt.engine.traced.mapping import RoundData
-from fedjax_opt.transforms import messages
 
 
 class Work(NamedTuple):
@@ -87,14 +86,11 @@ def _phases(config, algorithm, params, data) -> Mapping[int, Any]:
     server, rows = contract.initial_states(
       algorithm, params, config.num_clients
     )
-    client_fields = {"indices": indices, "client_state": rows}
-    if indices is None:  # A population on disk.
-      client_fields["starts"] = sizes
-    round_data = RoundData(examples, sizes, **client_fields)
-    part_shapes = None
-    if config.max_update_norm is not None:
-      part_shapes = messages.shapes_of_differences(algorithm, server)
-    cohort = Cohort(config, key, np.int32(0), round_data, part_shapes)
+    starts = sizes if indices is None else None  # If they are on disk.
+    round_data = RoundData(
+      examples, sizes, indices, client_state=rows, starts=starts
+    )
+    cohort = Cohort(config, key, np.int32(0), round_data)
     new_server, _ = contract.call_function("round", algorithm, server, cohort)
     phases.update(cohort.work)
     return new_server

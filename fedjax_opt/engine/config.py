@@ -431,6 +431,7 @@ class Config:
     plan = BatchPlan.create(
       sizes, *(options[name] for name in (*plan_names, "drop_remainder"))
     )
+    most_steps = np.atleast_1d(np.max(plan.num_steps(sizes), axis=-1))
     if clock is not None and clock.is_partial:
       plan = dataclasses.replace(plan, min_steps=0)
     mesh = sharding.make_mesh(
@@ -466,8 +467,7 @@ class Config:
       == ("auto", None),
       "trace": tuple(options["trace"]),
       "mean_sizes": tuple(mean_sizes.tolist()),
-      "seeds_differ": _differ(mean_sizes)
-      or _differ(np.max(plan.num_steps(sizes), axis=-1)),
+      "seeds_differ": len({*zip(mean_sizes, most_steps, strict=True)}) > 1,
       "max_size": data.max_size,
       "layout": layout,
       "vmaps_points": _vmaps_points(options, params, plan.batch_size),
@@ -484,10 +484,6 @@ def _vmaps_points(
   if options["grid_map"] == "auto" and options["grid_chunk"] is None:
     return fastest_vmapped(params, batch_size) != 1
   return options["grid_map"] != "scan"
-
-
-def _differ(values: np.ndarray) -> bool:
-  return bool(np.ptp(values) > 0)
 
 
 def _cohort_size(

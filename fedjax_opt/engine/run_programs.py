@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -42,8 +42,7 @@ class RunPrograms:
     config: Config,
     points: Points,
     data: ClientData | Population,
-    test: Batch | None,
-    validation: Batch | None,
+    held_out: Mapping[str, Batch | None],
   ):
     """Puts the data and the hyperparameters on the devices.
 
@@ -52,14 +51,13 @@ class RunPrograms:
       points: the points of the run.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
-      test: pooled test examples, or None.
-      validation: pooled validation examples, or None.
+      held_out: "test" and "validation" -> pooled examples, or None.
     """
     self.config, self._points, self._clients = config, points, data
     self._chooses_settings = config.grid_chunk is None
     self.active_settings = ActiveSettings(config, points)
     put_shared, seeds = config.layout.put_shared, points.seed_numbers
-    self._held_out = put_shared({"test": test, "validation": validation})
+    self._held_out = put_shared(held_out)
     # The inputs of rounds and evaluation that do not change.
     if isinstance(data, Population):
       lists = {"indices": None, "sizes": data.sizes}

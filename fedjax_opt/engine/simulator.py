@@ -123,11 +123,10 @@ class Simulator:
     self._make = with_options(self._make, options, self._first_point())
     self._data = inputs.data_of_seeds(data, self._seeds)
     evaluate = options.get("evaluate")
-    held_out = {"test": test, "validation": validation}
-    self._test, self._validation = (
-      inputs.checked_held_out(examples, evaluate, name, self._data)
-      for name, examples in held_out.items()
-    )
+    self._held_out = {
+      name: inputs.checked_held_out(examples, evaluate, name, self._data)
+      for name, examples in (("test", test), ("validation", validation))
+    }
     self._options = options
     self._clock, self._clock_key = None, ()
     if options.get("schedule") is not None:
@@ -350,7 +349,7 @@ class Simulator:
         "cohorts": lower_draws(config, seeds, self._data.sizes),
         **{name: program.lower() for name, program in traced.items()},
       }
-    data = digest.of_data([self._data], self._validation, self._test)
+    data = digest.of_data([self._data], **self._held_out)
     extras = {
       "seed": seeds if self._is_grid else seeds[0],
       digest.DATA_DIGESTS: data,
@@ -498,7 +497,7 @@ class Simulator:
 
   def _new_programs(self, config, seeds):
     points = self._points(seeds, config.clock)
-    return RunPrograms(config, points, self._data, self._test, self._validation)
+    return RunPrograms(config, points, self._data, self._held_out)
 
 
 def _arrays_of(state: SimulationState) -> RunState:

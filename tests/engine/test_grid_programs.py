@@ -177,7 +177,7 @@ def programs_of(settings, **options):
   options = {"batch_size": 4, "grid_map": "vmap"} | options
   config = Config.create(TASK.data, options, num_settings=settings)
   points = Points(None, {}, settings, seeds=(0,), is_grid=True)
-  return run_programs.RunPrograms(config, points, TASK.data, None, None)
+  return run_programs.RunPrograms(config, points, TASK.data, {})
 
 
 @pytest.mark.parametrize(
