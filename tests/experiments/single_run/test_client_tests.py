@@ -227,6 +227,7 @@ def test_a_score_of_own_models_is_refused():
 # Runs.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "arguments",
   [
@@ -235,7 +236,6 @@ def test_a_score_of_own_models_is_refused():
     ["--select_on=clients", "--client_test_fraction=0.2", "--client=sgd"],
   ],
 )
-@pytest.mark.default_cases("arguments1")
 def test_a_grid_is_chosen_by_own_models(tmp_path, arguments):
   folder = tmp_path / "run"
   grid = ("--client_lr=0.0001,0.01", "--seed=3,1")
