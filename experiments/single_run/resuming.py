@@ -56,6 +56,8 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
         "rounds that saved no checkpoint to go on from; give another folder, "
         "and checkpoint_every for a run that can be extended"
       )
+  if spec.optimum or spec.select_on == "clients":
+    identity["extra_metrics"] = "in the history"  # Older checkpoints lack them.
   return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
 
 

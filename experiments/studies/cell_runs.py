@@ -223,10 +223,7 @@ def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
 
 def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
   """The facts that a reader needs to judge a report, if the runs share them."""
-  parts = [
-    part for cell in cells for part in (cell.tuning_runs, cell.report_runs)
-  ]
-  config = in_common([part.run.config for part in parts if part is not None])
+  config = in_common([p.run.config for cell in cells for p in cell.parts])
   return {n: config[n] for n in _REPORTED if config.get(n) is not None}
 
 

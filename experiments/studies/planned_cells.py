@@ -18,6 +18,7 @@ from experiments.specification.resolve import personal_defaults, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.checks.errors import reworded_errors
+from fedjax_opt.files import csv_files
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
 from fedjax_opt.study.cells import Cell
@@ -312,21 +313,12 @@ def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
   by_flag = {}
   for name in specs.conditions():
     if name in flags:
-      values = [_number(item.strip()) for item in str(flags[name]).split(",")]
+      items = str(flags[name]).split(",")
+      values = [csv_files.number_or_text(item.strip()) for item in items]
       if len(set(values)) < len(values):
         raise ValueError(f"{name}={flags[name]}: a value is repeated")
       by_flag[name] = values
   return by_flag
-
-
-def _number(text: str) -> Any:
-  """A text as a number if it is one, else the text."""
-  for kind in (int, float):
-    try:
-      return kind(text)
-    except ValueError:
-      continue
-  return text
 
 
 # Names.

@@ -95,11 +95,7 @@ class StudyCells:
   @property
   def compared(self) -> list[dict[str, Any]]:
     """The conditions under which several methods ran."""
-    return [
-      condition
-      for condition in self.conditions
-      if len(self.under(condition)) > 1
-    ]
+    return [dict(cells[0].condition) for cells in self.groups if cells[1:]]
 
   def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
     """The cell of a method under a condition; None if there is none."""
