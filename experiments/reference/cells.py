@@ -27,7 +27,6 @@ from fedjax_opt.data import digest
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import SPENT
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell, CellFiles, PointResults
 from fedjax_opt.study.sizes import ExampleSet, example_sets
 
@@ -64,10 +63,7 @@ def run_cell(
       spec = _extension(cell, results) if may_extend else None
     return results
 
-  tuning.tune_and_report(
-    planned.method, planned.condition, run, planned.grid, planned.spec.seed,
-    planned.report_seeds,
-  )  # fmt: skip
+  planned.tune(run)
   return cell, found
 
 
