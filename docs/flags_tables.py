@@ -24,7 +24,7 @@ def filled(text: str) -> str:
 
 def _row(name: str) -> str:
   flag = spec.all_flags()[name]
-  text, *entries = texts.of_flag(name).split("\n")
+  text, *entries = texts.of_flag(name, flag).split("\n")
   if flag.default is not None:
     text += f" Default: {str(flag.default).lower()}."
   text = _SPECIAL.sub(r"\\\g<0>", text).replace(r"\[list\] ", "*List.* ")

@@ -147,19 +147,14 @@ class Claim(NamedTuple):
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
     among, verdict = len(self.quantities), self.verdict
-    verdicts = self._verdicts
-    deciding = [
-      q
-      for q, own_verdict in zip(self.quantities, verdicts, strict=True)
-      if own_verdict == verdict
-    ]
+    deciding = [q for q in self.quantities if q.verdict(among) == verdict]
     deciding.sort(key=lambda quantity: quantity.margin)
     texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
     more = len(deciding) - len(texts)
     if more:
       texts.append(f"and {more} more {verdict}")
     if verdict != HELD and len(deciding) < among:
-      texts.append(f"{verdicts.count(HELD)} of {among} held")
+      texts.append(f"{self._verdicts.count(HELD)} of {among} held")
     return "; ".join(texts) or "not run"
 
 

@@ -289,15 +289,10 @@ def is_elsewhere(result: ArtefactResult) -> bool:
 
 def stand_ins(result: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
-  tasks, paper_tasks = (
-    {recipe.identity.get("task") for recipe in recipes.values()}
-    for recipes in (
-      result.recipes,
-      result.artefact.recipes(GridChoices("paper")),
-    )
-  )
-  tasks.discard(None)
-  is_other = result.size != "paper" and tasks.isdisjoint(paper_tasks)
+  paper = result.artefact.recipes(GridChoices("paper"))
+  tasks_of = lambda recipes: {r.identity.get("task") for r in recipes.values()}
+  tasks = tasks_of(result.recipes) - {None}
+  is_other = result.size != "paper" and tasks.isdisjoint(tasks_of(paper))
   return words.listed(sorted(map(name_of, tasks))) if is_other else ""
 
 

@@ -12,6 +12,7 @@ from experiments.specification.choice_flags import (
   TASK,
   made_of_registries,
 )
+from experiments.specification.spec import Flag
 from experiments.tasks import images
 from fedjax_opt.engine import own_models
 from fedjax_opt.registry import Hyperparameter
@@ -21,12 +22,11 @@ from fedjax_opt.scores import SCORES
 _MAX_OWNERS = 12
 
 
-def of_flag(name: str) -> str:
-  """The help of a flag.
+def of_flag(name: str, flag: Flag) -> str:
+  """The help of a flag of this name.
 
   If the flag is a choice from a list, further lines have the list.
   """
-  flag = spec.all_flags()[name]
   if flag.owners:
     text = _of_hyperparameter(name, flag.owners)
     return f"[list] {text}" if flag.type is list else text

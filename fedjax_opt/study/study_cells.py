@@ -95,23 +95,17 @@ class StudyCells:
   @property
   def compared(self) -> list[dict[str, Any]]:
     """The conditions under which several methods ran."""
-    return [
-      condition
-      for condition in self.conditions
-      if len(self.under(condition)) > 1
-    ]
+    return [dict(cells[0].condition) for cells in self.groups if cells[1:]]
 
   def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
     """The cell of a method under a condition; None if there is none."""
-    for cell in self.cells:
-      if cell.method == method and dict(cell.condition) == dict(condition):
-        return cell
-    return None
+    return self.under(condition).get(method)
 
   def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
     """The cells of a condition, by method."""
-    cells = {m: self.cell(m, condition) for m in self.methods}
-    return {method: cell for method, cell in cells.items() if cell is not None}
+    is_there = lambda cell: dict(cell.condition) == dict(condition)
+    cells = {cell.method: cell for cell in filter(is_there, self.cells)}
+    return {method: cells[method] for method in self.methods if method in cells}
 
   @functools.cached_property
   def groups(self) -> list[list[Cell]]:
