@@ -156,8 +156,8 @@ class Claim(NamedTuple):
     deciding.sort(key=lambda quantity: quantity.margin)
     texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
     more = len(deciding) - len(texts)
-    if more and verdict == HELD:
-      texts.append(f"and {more} more held")
+    if more and len(deciding) == among:
+      texts.append(f"and {more} more {verdict}")
     elif deciding and len(texts) < among:
       counted = [f"{verdicts.count(v)} {v}" for v in VERDICTS if v in verdicts]
       texts.append(f"of {among} quantities {', '.join(counted)}")
