@@ -50,7 +50,7 @@ def _row(name: str) -> str:
   flag = spec.all_flags()[name]
   text, *entries = texts.of_flag(name).split("\n")
   is_list, text = text.startswith("[list] "), text.removeprefix("[list] ")
-  text = _owners_as_code(re.sub(r"e-0(\d)", r"e-\1", text), flag.owners or ())
+  text = _owners_as_code(text, flag.owners or ())
   text = _outside_code(_CODE, _as_code, text)
   text = _outside_code(_FLAG, _as_flag, text)
   for _ in range(2):  # The second one after the first one.

@@ -108,7 +108,9 @@ def _lines_of_python(block: re.Match) -> str:
 
 
 # Where long code in a text may go on in the next line.
-_BREAK = re.compile(r"(?<=[(/])(?=\w)|(?<=\w[.=])(?=[a-zA-Z_])|(?<=,)")
+_BREAK = re.compile(
+  r"(?<=[(/])(?=\w)|(?<=\w{4}\.)(?=[a-zA-Z_])|(?<=\w=)(?=[a-zA-Z_])|(?<=,)"
+)
 
 
 def _code(page, node) -> None:

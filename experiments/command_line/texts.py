@@ -148,6 +148,6 @@ def shown_default(default: Any) -> str:
     return default
   if default is True:
     return "true"
-  text = f"{default:g}"
+  text = f"{default:g}".replace("e-0", "e-")
   is_part = len(text) > 7 and math.isclose(1 / default, round(1 / default))
   return f"1/{round(1 / default)}" if is_part else text
