@@ -44,8 +44,9 @@ a few words, such as digits-fed_avg-sgd-alpha=0.1-6x5 for six settings with five
 seeds, and a digest of all that its results depend on. Labels and titles are no
 part of it, so a new one runs nothing again.
 
-Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
-128 + n if signal n ended it, 130 for Ctrl-C.
+Exit status: 0, also if every method collapsed, which the last lines say; 1 for
+bad input, if a run failed or if every method diverged; 128 + n if signal n
+ended it, 130 for Ctrl-C.
 """
 
 import dataclasses
@@ -187,9 +188,11 @@ def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
   if cell.report_runs is None:
     outcome = "every setting diverged"
   elif planned.grid:
-    best = {flag: cell.chosen[flag] for flag in planned.grid}
-    word = "mostly" if planned.is_nested else "best"
-    outcome = f"{word} {setting_label(best)}"
+    chosen = {flag: cell.chosen[flag] for flag in planned.grid}
+    word = "mostly" if planned.is_nested else "chosen"
+    outcome = f"{word} {setting_label(chosen)}"
+    if cell.num_collapsed:
+      outcome += f", {cell.num_collapsed} of {cell.budget} settings collapsed"
   else:
     outcome = "one setting"
   was_there = all(part.was_stored for part in cell.parts)
@@ -272,6 +275,8 @@ def _closing(study: Study, folder: pathlib.Path) -> str:
   """The lines that the terminal shows at the end."""
   lines = [*study.table_lines(), "", sentences.answer(study)]
   lines += [f"note: {line}" for line in sentences.limits_of(study)]
+  if cell_runs.AS_READ in study.about:
+    lines.append(study.about[cell_runs.AS_READ])
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])
 
 

@@ -36,6 +36,8 @@ _REPORTED = (
   "batch_size", "local_epochs", "local_steps", "sampling", "weighting",
   "rounds", "eval_every", "precision", "streams", "versions", "device",
 )  # fmt: skip
+# What was made of the user's own data, such as which columns were read.
+AS_READ = "data as read"
 Sets = dict[str, sizes.ExampleSet]
 
 # Cells that are to run.
@@ -194,7 +196,9 @@ def setup_of(
       except (OSError, ValueError, ImportError):
         return {}, {}, {}
       clients[label] = sizes.client_summary_of(of_seed[cell.spec.seed[0]])
-      all_sizes.append(sizes.of_task(task.init, task.validation, task.test))
+      task_sizes = sizes.of_task(task.init, task.validation, task.test)
+      notes = {AS_READ: "; ".join(task.notes)} if task.notes else {}
+      all_sizes.append(task_sizes | notes)
       sets[label] = sizes.example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
   size_texts = in_common(all_sizes) | sizes.client_sizes([*clients.values()])

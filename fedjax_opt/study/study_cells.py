@@ -182,6 +182,23 @@ class StudyCells:
     stable = [v.value for v in self.verdicts if v.kind != COLLAPSED]
     return format_of(self.metric, stable)
 
+  @functools.cached_property
+  def collapse_level(self) -> str:
+    """What a mean must be better than, in words; "" if it is not known.
+
+    Such as 'above 73.1 % on 40 examples'; it may differ between cells.
+    """
+    levels = [cell.collapse_level(self.metric) for cell in self.cells]
+    levels = sorted(level for level in levels if np.isfinite(level))
+    if not levels:
+      return ""
+    texts = dict.fromkeys(map(self.numbers.value, (levels[0], levels[-1])))
+    word = "above" if self.is_larger_better else "below"
+    text = f"{word} {' to '.join(texts)}{self.numbers.unit}"
+    sets = [cell.examples_of(self.metric) for cell in self.cells]
+    sizes = {examples.size for examples in sets if examples}
+    return f"{text} on {words.span(sizes)} examples" if sizes else text
+
   @property
   def effect(self) -> str:
     """The smallest difference of interest in words: 0.5 points."""
