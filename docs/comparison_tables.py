@@ -168,7 +168,7 @@ def _section(board: Leaderboard, name: str) -> str:
     text += f" Of the others, {summary}."
   for place, verdict in enumerate(other_verdicts, _SHOWN + 1):
     if study.labels[verdict.cell.method] == _BASELINE:
-      text += f" {_BASELINE}, in the last row, is number {place}."
+      text += f" {_BASELINE} (last row) has rank {place} by its mean."
       top_verdicts.append(verdict)
   if study.target is not None:
     text += (
@@ -263,7 +263,7 @@ def draw(is_narrow: bool = False) -> Any:
   below = np.nanmax([*points.values()], axis=0) - np.array([*points.values()])
   order = np.argsort(np.nan_to_num(below, nan=100).mean(1))
   methods = [[*points][i] for i in order]
-  scale, size = ((1.27, 2.8), 7.5) if is_narrow else ((2.32, 3.5), 9)
+  scale, size = ((1.27, 3.3), 8) if is_narrow else ((2.32, 3.5), 9)
   with plots.figure(1, 1, scale) as (figure, axes):
     ax = axes[0, 0]
     ax.imshow(below[order], cmap="Blues", vmax=10, aspect="auto")
@@ -277,13 +277,13 @@ def draw(is_narrow: bool = False) -> Any:
           fontweight="bold" if is_near else "normal",
           color="white" if value > 6 else "black",
         )  # fmt: skip
-    titles = [study.title for study in studies]
-    if not is_narrow:
-      titles = [title.replace(", ", "\n") for title in titles]
-    ax.set_xticks(range(len(titles)), titles, fontsize=size)
+    titles = [study.title.replace(", ", "\n") for study in studies]
+    if is_narrow:
+      titles = [t.replace(" = ", "=").replace(" of ", " of\n") for t in titles]
+      methods = [method.removeprefix("FedAvg, ") for method in methods]
+    ax.set_xticks(range(len(titles)), titles, fontsize=size - is_narrow)
     ax.set_yticks(range(len(methods)), methods, fontsize=size)
     ax.tick_params(length=0)
-    ax.tick_params(axis="x", rotation=90 * is_narrow)
     ax.xaxis.tick_top()
     ax.grid(visible=False)
   return figure

@@ -22,9 +22,32 @@ from fedjax_opt.results.names import name_of
 
 _HERE = pathlib.Path(__file__).parent
 PAGES = (_HERE / "methods.md", _HERE / "tasks.md")
-# Its table of algorithms has a row for each group.
-_README = _HERE.parent / "README.md"
-_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
+# title -> the algorithms of this group.
+_GROUPS = {
+  "Averages, server rules": (
+    "fed_avg fed_avg_m fed_adam fed_yogi fed_adagrad fed_exp fed_nova local_sgd"
+    " minibatch_sgd diloco centralized local"
+  ),
+  "Against drift": (
+    "fed_prox moon scaffold fed_dyn fed_dc fed_cm mime_lite prox_skip bvr_l_sgd"
+    " minibatch_sarah"
+  ),
+  "Momentum, adaptive clients": (
+    "domo domo_s fed_avg_sm fed_avg_lm fed_avg_lm_z fed_avg_slm fed_avg_slm_z"
+    " fed_acg fed_adamw fed_lada"
+  ),
+  "Sharpness-aware": (
+    "fed_sam mo_fed_sam fed_speed fed_gamma fed_lesam fed_smoo"
+  ),
+  "Composite": (
+    "fed_mid fed_mid_osp fed_dual_avg fed_dual_avg_osp fed_avg_subgradient"
+  ),
+  "A model for each client": (
+    "ditto fed_per fed_rep fed_bn p_fed_me per_fed_avg"
+  ),
+  "On a clock": "fed_buff fed_async ca2fl fadas",
+  "Adapters": "fed_ex_lora",
+}
 _WORDS = "| {} | what |\n|---|---|\n"
 _HEAD = """\
 | name | what | flags | source |
@@ -68,15 +91,10 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def _algorithms() -> str:
-  """A table for each group of algorithms that the README has."""
+  """A table for each group of algorithms."""
   entries, parts = dict(choice_flags.ALGORITHM.entries), []
-  for line in _README.read_text("utf-8").splitlines():
-    title, _, names = line.removeprefix("| ").partition(" | ")
-    listed = re.findall(r"`(\w+)`", names) if line.startswith("| ") else []
-    group = {name: entries.pop(name) for name in listed if name in entries}
-    if group:
-      title = _LINK.sub(r"\1", title)
-      parts.append((title[0].upper() + title[1:], group))
+  for title, names in _GROUPS.items():
+    parts.append((title, {name: entries.pop(name) for name in names.split()}))
   if entries:
     parts.append(("Others", entries))
   return "\n".join(

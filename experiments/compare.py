@@ -36,52 +36,7 @@ on the examples of --select_on, then runs again with fresh seeds, which the
 report shows. Nothing in the folder runs again. So the same command continues a
 study that was stopped, and if you add a method, only this method runs.
 
-Flags of a study, beside those of a run:
-  --method='ALGORITHM [flag=value ...] [label=NAME]'
-                       A method; give as many as there are.
-  --study=FILE         All of this from a TOML file: flags by name, lists for
-                       several values, and a table [[method]] for each method.
-                       Flags of the command line replace those of the file.
-  --runs=FOLDER,...    Folders of existing runs. The flags in which they differ
-                       make the methods and the conditions.
-  --reference=NAME     A reference comparison: NAME.toml of the folder
-                       experiments/reference, or the path of such a file. The
-                       methods run under its conditions, with its budget and
-                       seeds, and are placed among the recorded methods. Without
-                       --method, all cells without a record run. It takes only
-                       these other flags: --output_dir, --data_dir, --jobs,
-                       --executor and --budget.
-  --jobs=N             Cells at a time, each on one core. Default: 1.
-  --executor=NAME      Other machines run the cells: dask:HOST:PORT, workers of
-                       a Dask scheduler; or submitit:slurm,NAME=VALUE,..., jobs
-                       of Slurm with these parameters of submitit. All machines
-                       must see the same folders.
-  --report_seeds=N     Fresh seeds of the report. Default: 10.
-  --nested             Repeat tuning with each seed of the report: the whole
-                       grid runs with these seeds, and each seed gets the
-                       setting that is best by its own score. The intervals then
-                       include the luck of the choice. --seed only says which
-                       seeds are not used.
-  --crossed=N          Show how much of the spread of results comes from the
-                       choice of the setting, the partition and the seed. For
-                       this table alone, the whole grid also runs on each of N
-                       partitions with each of N seeds. Default: no such table.
-  --budget=WORD        equal: all methods that are tuned must try the same
-                       number of settings. unequal: they need not. Default:
-                       equal.
-  --metric=NAME        The metric by which methods are compared. Default:
-                       test_accuracy, or the task's own metric.
-  --min_effect=X       Smallest difference of interest, in the metric's unit
-                       (0.01 is a point of accuracy). A method that is behind
-                       the best by less is not called worse. Default: 0.005 for
-                       accuracies, 0 for other metrics.
-  --seeds_needed=X     Run nothing. Say how many seeds find a difference of X,
-                       in the metric's unit, with 80 % power at the level of
-                       Holm's first step. The spread is that of the study in
-                       --output_dir.
-  --target=X           Also report the cost of reaching this value of the
-                       metric.
-  --title=TEXT         Title of the report.
+--help=study explains all flags of a study, beside those of a run.
 
 The folder has report.html with all pictures and tables, table.md, table.tex,
 table.csv, pictures/, and in runs/ a folder for each run. The name of a run has
@@ -89,8 +44,9 @@ a few words, such as digits-fed_avg-sgd-alpha=0.1-6x5 for six settings with five
 seeds, and a digest of all that its results depend on. Labels and titles are no
 part of it, so a new one runs nothing again.
 
-Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
-128 + n if signal n ended it, 130 for Ctrl-C.
+Exit status: 0, also if every method collapsed, which the last lines say; 1 for
+bad input, if a run failed or if every method diverged; 128 + n if signal n
+ended it, 130 for Ctrl-C.
 """
 
 import dataclasses
@@ -232,9 +188,11 @@ def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
   if cell.report_runs is None:
     outcome = "every setting diverged"
   elif planned.grid:
-    best = {flag: cell.chosen[flag] for flag in planned.grid}
-    word = "mostly" if planned.is_nested else "best"
-    outcome = f"{word} {setting_label(best)}"
+    chosen = {flag: cell.chosen[flag] for flag in planned.grid}
+    word = "mostly" if planned.is_nested else "chosen"
+    outcome = f"{word} {setting_label(chosen)}"
+    if cell.num_collapsed:
+      outcome += f", {cell.num_collapsed} of {cell.budget} settings collapsed"
   else:
     outcome = "one setting"
   was_there = all(part.was_stored for part in cell.parts)
@@ -317,6 +275,8 @@ def _closing(study: Study, folder: pathlib.Path) -> str:
   """The lines that the terminal shows at the end."""
   lines = [*study.table_lines(), "", sentences.answer(study)]
   lines += [f"note: {line}" for line in sentences.limits_of(study)]
+  if cell_runs.AS_READ in study.about:
+    lines.append(study.about[cell_runs.AS_READ])
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])
 
 

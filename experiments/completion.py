@@ -16,7 +16,6 @@ from experiments.command_line.help import ANSWERS
 from experiments.specification import spec
 from experiments.specification.choice_flags import ALGORITHM
 from experiments.studies import request
-from fedjax_opt.study.tuning import BUDGETS
 
 SHELLS = ("bash", "zsh")
 
@@ -104,11 +103,11 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 def values() -> dict[str, list[str]]:
   """Flag -> the words that it accepts, for flags that accept words."""
   flags = spec.all_flags()
-  words = {name: flag.words for name, flag in flags.items() if flag.words}
+  all_flags = request.FLAGS | flags
+  words = {name: flag.words for name, flag in all_flags.items() if flag.words}
   groups = [group.key for group in spec.GROUPS]
   return words | {
     "method": list(ALGORITHM.registry),
-    "budget": list(BUDGETS),
     "artefact": [*artefacts.ARTEFACTS, "all"],
     "size": list(SIZES),
     "help": list(dict.fromkeys([*groups, *choice_pages.names(), *flags])),

@@ -133,7 +133,7 @@ with fo.plots.figure(1, scale=(1.28, 1)) as (figure, axes):
   panel.axhline(start, color="#888888", ls=":", label="start")
   panel.set(ylim=(1e-12, 1e3), xlabel="Learning rate")
   panel.set_ylabel("Function value after 100 steps")
-  panel.legend()
+  panel.legend(loc="center right")
 figure
 
 # %% [markdown]

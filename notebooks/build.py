@@ -2,6 +2,7 @@
 
   python notebooks/build.py [NAMES]          executes, writes NN_name.ipynb
   python notebooks/build.py [NAMES] --check  executes, writes nothing
+  python notebooks/build.py [NAMES] --quick  the same with few rounds and seeds
 
 NN_name.py (jupytext, py:percent) is what people edit. NN_name.ipynb is made
 from it: executed in a kernel of the running Python, with its outputs. The check
@@ -30,6 +31,17 @@ import nbformat
 FOLDER = pathlib.Path(__file__).resolve().parent
 SECONDS = 900  # No cell of any notebook takes longer, installing included.
 BYTES = 1_500_000
+# Notebook -> what a quick check executes after the cell of sizes. All code runs
+# then, but too shortly to show what the text says.
+QUICK = {
+  "01": "rounds, seeds = 20, [0, 1]",
+  "02": "rounds, eval_every, report_seeds = 12, 6, [3, 4]",
+  "03": "rounds, eval_every, report_seeds = 8, 2, [3, 4]",
+  "04": "rounds, recorded_rounds = 20, 20",
+  "05": "sizes |= dict(rounds=40, image_rounds=4, starts=2)",
+  "06": "sizes |= dict(rounds=12, tuning_seeds=[0, 1])",
+  "07": "sizes |= dict(seconds=12, steps=80)",
+}
 # Of the repository on GitHub: also in the first cells of the notebooks.
 REPOSITORY = "fedjax-opt/fedjax_opt"
 BADGE = (
@@ -55,10 +67,13 @@ def main(argv: list[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("names", nargs="*", help="such as 03 or 03_delta_sgd")
   parser.add_argument("--check", action="store_true", help="writes nothing")
+  parser.add_argument(
+    "--quick", action="store_true", help="a check with few rounds and seeds"
+  )
   args = parser.parse_args(argv)
-  failed = False
+  is_check, failed = args.check or args.quick, False
   for text in sources(args.names):
-    problems, seconds = check(text) if args.check else build(text)
+    problems, seconds = check(text, args.quick) if is_check else build(text)
     failed |= bool(problems)
     print(f"{text.stem}: {seconds}", flush=True)
     for problem in problems:
@@ -93,9 +108,12 @@ def build(text: pathlib.Path) -> tuple[list[str], str]:
   return problems, seconds
 
 
-def check(text: pathlib.Path) -> tuple[list[str], str]:
+def check(text: pathlib.Path, quick: bool) -> tuple[list[str], str]:
   """Executes the notebook in memory; returns its problems and its time."""
   notebook = from_text(text)
+  if quick:
+    sizes = nbformat.v4.new_code_cell(QUICK[text.stem[:2]])
+    notebook.cells.insert(3, sizes)
   problems, seconds = execute(notebook)
   if not problems:
     problems = faults(notebook, text.stem)

@@ -133,6 +133,7 @@ def test_equals_the_loop(name, case):
   assert cost["bytes_down_per_round"] == 4 * (num_up + num_kernel)
 
 
+@pytest.mark.slow
 def test_what_nobody_changes_stays_whatever_a_sampler_scales():
   start = lora.adapt(
     {"dense": jax.tree.map(np.float32, cases.PARAMS)},

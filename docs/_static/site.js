@@ -2,11 +2,16 @@
 // the page: they say that they scroll.
 function mark() {
   for (const wide of document.querySelectorAll(
-    "table.scrolled, .bd-article a.internal > img, .formula > *, .cell_output .output > *, .cell_output table"
+    "table.scrolled, .bd-article a.internal > img, .formula > *, .cell_output .output > *, .cell_output table, .highlight-text pre"
   )) {
-    // A table of a notebook scrolls by itself, below its title.
-    const box = wide.matches(".cell_output table") ? wide : wide.parentElement;
-    box.classList.toggle("broad", box.scrollWidth > box.clientWidth + 1);
+    // A table of a notebook scrolls by itself, below its title; so does a table
+    // that a command prints, in its box.
+    const own = wide.matches(".cell_output table, pre");
+    const box = wide.matches("pre, :not(.cell_output table)")
+      ? wide.parentElement
+      : wide;
+    const scrolled = own ? wide : box;
+    box.classList.toggle("broad", scrolled.scrollWidth > scrolled.clientWidth + 1);
   }
 }
 // The navigation shows where the page is. The theme scrolls it to where it was.

@@ -4,6 +4,7 @@ The example of a report, a page of its own, gets a link back to the site.
 """
 
 import pathlib
+import re
 
 from site_steps import DOCS, ROOT
 
@@ -24,6 +25,8 @@ def _copy() -> None:
   for file in ROOT.glob("experiments/*/artefacts/*-*.md"):
     paper = file.parents[1].name
     text = file.read_text(encoding="utf-8")
+    # The paper's name last: the navigation has it above.
+    text = re.sub("^# (.+), (.+)", r"# \2 (\1)", text)
     text = text.replace("](../fig", f"](../../../experiments/{paper}/fig")
     page = _PAGES.get(paper, paper)
     text = text.replace("](../README.md)", f"](../{page}.md)")

@@ -3,6 +3,7 @@
 import html
 import re
 import textwrap
+from collections.abc import Sequence
 
 from docutils import nodes
 from sphinx.writers.html5 import HTML5Translator
@@ -15,7 +16,7 @@ def _block(page, node) -> None:
   except nodes.SkipNode:
     language = node.get("language") or ""
     if language == "none":
-      page.body[-1] = _BLOCK.sub(_lines_of_commands, page.body[-1])
+      page.body[-1] = _for_both(page.body[-1], node.astext())
     elif re.match("i?py", language) or isinstance(node, nodes.doctest_block):
       page.body[-1] = _BLOCK.sub(_lines_of_python, page.body[-1])
     raise
@@ -25,7 +26,54 @@ _BLOCK = re.compile(r"(?s)(?<=<pre><span></span>).*(?=</pre>)")
 _LINE = re.compile(r"(?m)^.*\n")
 
 
-def _lines_of_commands(block: re.Match) -> str:
+def _for_both(box: str, text: str) -> str:
+  """The box of commands; a phone has another one, of shorter lines."""
+  box = _BLOCK.sub(_lines_of_commands, box)
+  short = "\n".join(map(_shortened, re.sub(r" \\\n *", " ", text).split("\n")))
+  if max(map(len, text.split("\n"))) <= _MOST or not _is_command(text):
+    return box
+  block = f"{html.escape(short, quote=False)}\n"
+  phone = _BLOCK.sub(lambda _: _lines_of_commands([block]), box)
+  versions = ((box, "for-screens"), (phone, "for-phones"))
+  return "".join(
+    version.replace('class="highlight-', f'class="{name} highlight-', 1)
+    for version, name in versions
+  )
+
+
+_MOST = 44  # Characters of a line on a phone.
+
+
+def _is_command(text: str) -> bool:
+  return (
+    re.match(r"(?:\w+=\S+ )*(?:python3?|pip|git|fedjax-opt) ", text) is not None
+  )
+
+
+def _shortened(command: str) -> str:
+  """A command in lines that fit a phone and can be copied."""
+  if len(command) <= _MOST:
+    return command
+  command, _, remark = command.partition("  # ")
+  lines = [f"# {remark}"] * bool(remark)
+  # Words; what is between quotation marks may break at its spaces.
+  parts = [""]
+  for word in re.findall(r"[^\s']*'[^']*'\S*|\S+", command.strip()):
+    pieces = word.split(" ") if len(word) > _MOST - 4 else [word]
+    for i, piece in enumerate(pieces):
+      end = "" if i < len(pieces) - 1 else " \\"
+      room = _MOST - len(end)
+      if parts[-1].strip() and len(f"{parts[-1]} {piece}") > room:
+        # A line that ends between quotation marks needs no sign.
+        parts[-1] += "" if i else " \\"
+        parts.append("    " if i else "  ")
+        parts[-1] += piece
+      else:
+        parts[-1] = f"{parts[-1]} {piece}" if parts[-1] else piece
+  return "\n".join([*lines, *parts])
+
+
+def _lines_of_commands(block: re.Match | Sequence[str]) -> str:
   """Commands break between their words."""
   words = re.sub(
     r"(?m)\S+(?: \\$)?", r'<span class="word">\g<0></span>', block[0]
@@ -34,8 +82,11 @@ def _lines_of_commands(block: re.Match) -> str:
   return _LINE.sub(r'<span class="line">\g<0></span>', words)
 
 
-# After a bracket, and after the sign of an argument.
-_BRACKET = re.compile(r"(?<=[(\[{]</span>)(?!\n)|(?<==</span>)(?=<)")
+# After a bracket, after the sign of an argument, and before a long name.
+_BRACKET = re.compile(
+  r"(?<=[(\[{]</span>)(?!\n)|(?<==</span>)(?=<)"
+  r"|(?<=\.</span>)(?=<[^>]*>\w{30})"
+)
 
 
 # What a line begins with; in an example of a docstring, after its prompt.
@@ -47,7 +98,9 @@ def _lines_of_python(block: re.Match) -> str:
 
   def line(match):
     text = html.unescape(re.sub("<[^>]*>", "", match[0]))
-    hang = _MARGIN.match(text).end() + 4
+    longest = max(map(len, re.findall(r"\w+", text)), default=0)
+    margin = _MARGIN.match(text).end()
+    hang = max(margin + 4 - max(margin + 4 + longest - _MOST, 0), 2)
     code = _BRACKET.sub("<wbr>", match[0])
     return f'<span class="line" style="--hang: {hang}ch">{code}</span>'
 
@@ -55,7 +108,9 @@ def _lines_of_python(block: re.Match) -> str:
 
 
 # Where long code in a text may go on in the next line.
-_BREAK = re.compile(r"(?<=[(/])(?=\w)|(?<=\w[.=])(?=[a-zA-Z_])|(?<=,)")
+_BREAK = re.compile(
+  r"(?<=[(/])(?=\w)|(?<=\w{4}\.)(?=[a-zA-Z_])|(?<=\w=)(?=[a-zA-Z_])|(?<=,)"
+)
 
 
 def _code(page, node) -> None:

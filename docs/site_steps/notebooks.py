@@ -13,6 +13,30 @@ from site_steps.links import links_of
 _BADGE = re.compile(r"\[!\[Open In Colab\]\([^)]*\)\]")
 
 
+# What the first picture of a notebook shows.
+_CAPTIONS = {
+  "01_five_minutes": "The classes of the examples of 40 clients",
+  "02_your_own_method": (
+    "A function after 100 steps, against the learning rate: SGD, and the rule "
+    "that the notebook writes"
+  ),
+  "03_delta_sgd": (
+    "Step sizes of one client with Δ-SGD, and which branch of its rule decides"
+  ),
+  "04_composite": (
+    "How well four methods find the nonzero coefficients (F1), over rounds"
+  ),
+  "05_heterogeneity": (
+    "How three clients and the server move in the plane, with FedAvg and with "
+    "SCAFFOLD"
+  ),
+  "06_fair_comparison": (
+    "SCAFFOLD's lead over FedAvg, if FedAvg is tuned and if it is not"
+  ),
+  "07_time": "How slow clients are: the share below each time of a local step",
+}
+
+
 def _copy() -> dict[str, str]:
   """Brings notebooks/*.ipynb to docs/notebooks, in place of older copies.
 
@@ -50,9 +74,10 @@ def _copy() -> dict[str, str]:
           narrow = base64.b64decode(phone)
           (folder / f"{name}_phone.png").write_bytes(narrow)
     title, about, *_ = cells[0].source.split("\n\n")
+    caption = _CAPTIONS.get(path.stem, f"From {title.removeprefix('# ')}")
     entries[path.stem] = (
       f"## [{title.removeprefix('# ')}]({path.name})\n\n{about}\n\n"
-      f"![A picture of this notebook]({path.stem}.png)\n"
+      f"![{caption}]({path.stem}.png)\n\n*{caption}.*\n"
     )
   return entries
 

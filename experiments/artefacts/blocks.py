@@ -99,7 +99,7 @@ class Quantity(NamedTuple):
       num_lost = int(np.sum(~np.isfinite(values)))
       return self.lost or f"no number at {num_lost} of {len(values)} seeds"
     text = f"{np.mean(values):.3g}{unit}"
-    rule = f"; must be above {self.limit:g}" if self.limit else ""
+    rule = f", must lie above {self.limit:g}" if self.limit else ""
     if len(values) == 1:
       return text + rule
     _, low, high = pairs.t_interval(values)
@@ -113,9 +113,9 @@ class Quantity(NamedTuple):
     num = among if self.margin < 0 else 1
     difference = power.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
     if difference >= abs(self.margin):
-      return f"; needs more than {_MAX_SEEDS:,} seeds"
+      return f"; more than {_MAX_SEEDS:,} seeds would decide"
     num_seeds = power.seeds_needed(abs(self.margin), sd, num_pairs=num)
-    return f"; needs {num_seeds} seeds"
+    return f"; {num_seeds} seeds would decide"
 
 
 class Claim(NamedTuple):
@@ -148,18 +148,15 @@ class Claim(NamedTuple):
     """The quantities that decide; at most so many are written out."""
     among, verdict = len(self.quantities), self.verdict
     verdicts = self._verdicts
-    deciding = [
-      q
-      for q, own_verdict in zip(self.quantities, verdicts, strict=True)
-      if own_verdict == verdict
-    ]
+    deciding = [q for q in self.quantities if q.verdict(among) == verdict]
     deciding.sort(key=lambda quantity: quantity.margin)
     texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
     more = len(deciding) - len(texts)
-    if more:
+    if more and len(deciding) == among:
       texts.append(f"and {more} more {verdict}")
-    if verdict != HELD and len(deciding) < among:
-      texts.append(f"{verdicts.count(HELD)} of {among} held")
+    elif deciding and len(texts) < among:
+      counted = [f"{verdicts.count(v)} {v}" for v in VERDICTS if v in verdicts]
+      texts.append(f"of {among} quantities {', '.join(counted)}")
     return "; ".join(texts) or "not run"
 
 

@@ -146,7 +146,11 @@ def in_short(reduction: Reduction, *, has_added: bool = True) -> list[str]:
     has_added: whether to say what ran that the paper does not have.
   """
   changed = [
-    _values_text(n, [*ours]) for n, (_, ours) in reduction.changed.items()
+    _values_text(name, [*ours])
+    for name, (_, ours) in reduction.changed.items()
+    # Local steps say that there are no epochs, and the task has its network.
+    if not (name == "local_epochs" and "local_steps" in reduction.changed)
+    and name != "pretrained"
   ]
   return [*changed, *reduction.missing, *(reduction.added if has_added else ())]
 
@@ -230,6 +234,12 @@ def _tried(grids: Iterable[tuple[str, ...]]) -> dict[str, str]:
 
 # Flags whose values are said as a number of something.
 _COUNTED = {"rounds": "round", "local_steps": "local step", "seeds": "seed"}
+# Flags whose one value is said in a phrase.
+_PHRASES = {
+  "augmentation": "{} augmentation",
+  "max_length": "texts of {} tokens",
+  "test_every": "one of {} test examples",
+}
 
 
 def _values_text(name: str, values: Sequence[str]) -> str:
@@ -240,6 +250,8 @@ def _values_text(name: str, values: Sequence[str]) -> str:
     return f"other {label}s" if label.endswith("rate") else f"other {label}"
   if values == ["None"]:
     return f"no `{name}`"
+  if len(values) == 1 and name in _PHRASES:
+    return _PHRASES[name].format(*values).replace("none ", "no ")
   text = words.listed(values, "or")
   if name in _COUNTED:
     return f"{text} {_COUNTED[name]}{'s' * (values != ['1'])}"
@@ -289,15 +301,10 @@ def is_elsewhere(result: ArtefactResult) -> bool:
 
 def stand_ins(result: ArtefactResult) -> str:
   """The tasks of the cells, if the paper's size has none of these; or ''."""
-  tasks, paper_tasks = (
-    {recipe.identity.get("task") for recipe in recipes.values()}
-    for recipes in (
-      result.recipes,
-      result.artefact.recipes(GridChoices("paper")),
-    )
-  )
-  tasks.discard(None)
-  is_other = result.size != "paper" and tasks.isdisjoint(paper_tasks)
+  paper = result.artefact.recipes(GridChoices("paper"))
+  tasks_of = lambda recipes: {r.identity.get("task") for r in recipes.values()}
+  tasks = tasks_of(result.recipes) - {None}
+  is_other = result.size != "paper" and tasks.isdisjoint(tasks_of(paper))
   return words.listed(sorted(map(name_of, tasks))) if is_other else ""
 
 

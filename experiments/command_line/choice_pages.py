@@ -303,8 +303,7 @@ def _page(kind: _ChoicePage, name: str) -> str:
   if source:
     lines.append(layout.paragraph(f"Source: {source}"))
   if flags:
-    entries = (layout.entry(f, _of_flag(f, flags[f])) for f in flags)
-    lines += ["", "Its flags:", *entries]
+    lines += ["", "Its flags:", *(_entry(f, flags[f]) for f in flags)]
   lines += ["", "It goes with:", layout.pairs(fits)]
   lines += ["", "Example:", layout.command(f"{_RUN} {example}")]
   return "\n".join(lines)
@@ -316,15 +315,15 @@ def example(kind: str, name: str) -> str:
   return choices.usage(name, choices.registry[name], choices.flags(name))[1]
 
 
-def _of_flag(flag: str, parameter: Hyperparameter) -> str:
-  """The meaning of a flag with this choice."""
-  is_list = spec.all_flags()[flag].type is list
+def _entry(name: str, parameter: Hyperparameter) -> str:
+  """A flag, with its meaning with this choice."""
+  flag = spec.all_flags()[name]
   first, *lines = describe(parameter).split("\n")
-  first = f"{'[list] ' if is_list else ''}{first}."
+  first = f"{'[list] ' if flag.type is list else ''}{first}."
   default = shown_default(parameter.default)
   if default:
     first += f" Default: {default}."
-  return "\n".join([first, *lines])
+  return layout.entry(name, flag, "\n".join([first, *lines]))
 
 
 def source_of(choice: Choice) -> str:

@@ -5,11 +5,11 @@ begin with, `--helpfull` all of it, and every flag.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from experiments.command_line import choice_pages, layout
 from experiments.specification import spec
-from experiments.specification.spec import Group
+from experiments.specification.spec import Flag, Group
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.results import environment
 
@@ -17,28 +17,31 @@ _MAX_SUGGESTIONS = 4
 _BEGIN_WITH = "Flags to begin with:"  # A title in docstrings of programs.
 
 
-def answer(word: str | None, intro: str) -> str:
+def answer(
+  word: str | None, intro: str, own_flags: Mapping[str, Flag] = {}
+) -> str:
   """What `--help` or `--help=WORD` prints.
 
   Args:
     word: key or title of a group, a choice or a flag; case, dashes and
       underscores do not matter, and a group may be shortened.
     intro: the program's own text.
+    own_flags: the program's own flags, beside those of a run.
 
   Raises:
     ValueError: if nothing has that name; the message suggests similar names.
   """
   if word is None:
-    return first_screen(intro)
+    return first_screen(intro, own_flags)
+  flags = {**own_flags, **spec.all_flags()}
   key = plain(word)
   stem = key.removesuffix("s") or key  # "reg", "algorithms"
   text = (
-    _groups(lambda name: name == key)
+    _groups(flags, lambda name: name == key)
     or _choices(key)
-    or _flag(key)
-    or _own_flags(key, intro)
-    or _groups(lambda name: bool(stem) and name.startswith(stem))
-    or _flag(stem)
+    or _flag(flags, key)
+    or _groups(flags, lambda name: bool(stem) and name.startswith(stem))
+    or _flag(flags, stem)
   )
   if not text:
     raise ValueError(_unknown(word))
@@ -50,19 +53,21 @@ def plain(name: str) -> str:
   return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def first_screen(intro: str) -> str:
+def first_screen(intro: str, own_flags: Mapping[str, Flag]) -> str:
   """What the program does, the flags to begin with, and how to see more."""
-  first, rest = _parts_of(intro)
-  return f"{first}\n\n{_overview(_own(rest))}"
+  return f"{_parts_of(intro)[0]}\n\n{_overview(own_flags)}"
 
 
-def whole(word: str | None, intro: str) -> str:
+def whole(
+  word: str | None, intro: str, own_flags: Mapping[str, Flag] = {}
+) -> str:
   """The program's whole text, then every flag by group."""
   if word is not None:
-    return answer(word, intro)
+    return answer(word, intro, own_flags)
   _, rest = _parts_of(intro)
-  parts = [first_screen(intro), *([rest] if rest else [])]
-  return "\n\n".join([*parts, *map(_group, spec.GROUPS)])
+  flags = {**own_flags, **spec.all_flags()}
+  parts = [first_screen(intro, own_flags), rest, _groups(flags, bool)]
+  return "\n\n".join(filter(None, parts))
 
 
 def _parts_of(intro: str) -> tuple[str, str]:
@@ -73,14 +78,7 @@ def _parts_of(intro: str) -> tuple[str, str]:
   return "\n\n".join(parts[:end]), "\n\n".join(parts[end:])
 
 
-def _own(text: str) -> dict[str, str]:
-  """{key: paragraph of the program's own flags}; {} if it has none."""
-  title = r"^Flags of a (\w+),.*"
-  parts = {re.match(title, part): part for part in text.split("\n\n")}
-  return {match[1]: part for match, part in parts.items() if match}
-
-
-def _overview(keys: Iterable[str]) -> str:
+def _overview(own_flags: Mapping[str, Flag]) -> str:
   lines = {
     "--help=NAME": "one choice: an algorithm, rule, ..., as in --help=scaffold",
     "--help=FLAG": "one flag, as in --help=client_lr",
@@ -88,28 +86,22 @@ def _overview(keys: Iterable[str]) -> str:
     "--version": "versions and device",
     "--helpfull": "everything, with every flag",
   }
-  groups = {key: f"the flags that only a {key} has" for key in keys}
-  groups |= {group.key: group.purpose for group in spec.GROUPS}
+  groups = {
+    flag.group.key: flag.group.purpose
+    for flag in (*own_flags.values(), *spec.FLAGS.values())
+  }
   return (
     "All flags, by purpose; --help=rounds shows the flags of rounds:\n"
     f"{layout.pairs(groups)}\n\nMore help:\n{layout.pairs(lines)}"
   )
 
 
-def _own_flags(key: str, intro: str) -> str:
-  """A program's own flags, or one of them, as its text explains them."""
-  parts = _own(_parts_of(intro)[1])
-  entry = re.compile(r"^  --(\w+).*\n?(?:^ {20,}.*\n?)*", re.MULTILINE)
-  flags = {plain(e[1]): e[0] for p in parts.values() for e in entry.finditer(p)}
-  return (parts.get(key) or flags.get(key, "")).rstrip()
-
-
-def _groups(matches: Callable[[str], bool]) -> str:
+def _groups(flags: Mapping[str, Flag], matches: Callable[[str], bool]) -> str:
   """The groups whose key, title or a word of the title matches."""
   words = lambda group: (group.key, group.title, *group.title.split())
   return "\n\n".join(
-    _group(group)
-    for group in spec.GROUPS
+    _group(flags, group)
+    for group in dict.fromkeys(flag.group for flag in flags.values())
     if any(matches(plain(word)) for word in words(group))
   )
 
@@ -119,12 +111,12 @@ def _choices(key: str) -> str:
   return "\n\n".join(choice_pages.page(name) for name in names)
 
 
-def _flag(key: str) -> str:
+def _flag(flags: Mapping[str, Flag], key: str) -> str:
   """One flag, and the group that it belongs to."""
-  for name, flag in spec.all_flags().items():
+  for name, flag in flags.items():
     if plain(name) in (key, key.removeprefix("no")):
       where = f"In group {flag.group.title}: --help={flag.group.key}"
-      return f"{layout.entry(name)}\n\n{where}"
+      return f"{layout.entry(name, flag)}\n\n{where}"
   return ""
 
 
@@ -139,9 +131,13 @@ def _unknown(word: str) -> str:
   return f"help={word!r}: no such group, choice or flag; {hint}"
 
 
-def _group(group: Group) -> str:
-  names = [n for n, flag in spec.all_flags().items() if flag.group == group]
-  return "\n".join([f"{group.title}:", *map(layout.entry, names)])
+def _group(flags: Mapping[str, Flag], group: Group) -> str:
+  entries = (
+    layout.entry(name, flag)
+    for name, flag in flags.items()
+    if flag.group == group
+  )
+  return "\n".join([f"{group.title}:", *entries])
 
 
 def version() -> str:
@@ -153,10 +149,11 @@ def version() -> str:
   )
 
 
-# Options that are answered instead of a run: (WORD or None, intro) -> text.
+# Options that are answered instead of a run:
+# (WORD or None, intro, own flags) -> text.
 ANSWERS = {
   "help": answer,
   "helpfull": whole,
-  "list": lambda word, _: choice_pages.listed(word),
+  "list": lambda word, *_: choice_pages.listed(word),
   "version": lambda *_: version(),
 }

@@ -5,23 +5,24 @@ import textwrap
 from collections.abc import Mapping
 
 from experiments.command_line import texts
-from experiments.specification import spec
+from experiments.specification.spec import Flag
 from fedjax_opt.study.report.templates import command as in_lines
 
 _WIDTH = 80
 _INDENT = 23  # The column in which the text of a flag begins.
 
 
-def entry(name: str, text: str | None = None) -> str:
+def entry(name: str, flag: Flag, text: str | None = None) -> str:
   """A flag with its text.
 
   Args:
     name: the flag's name.
+    flag: the flag.
     text: what the flag means; None for its help and default. After the first
       line, it may have the lines of a list.
   """
-  flag = spec.all_flags()[name]
-  first, *lines = (texts.of_flag(name) if text is None else text).split("\n")
+  text_of_flag = texts.of_flag(name, flag) if text is None else text
+  first, *lines = text_of_flag.split("\n")
   if text is None and flag.default is not None:
     first += f" Default: {str(flag.default).lower()}."
   left = f"  --{'[no]' if flag.type is bool else ''}{name}"

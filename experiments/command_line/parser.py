@@ -3,12 +3,13 @@
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.command_line import flags, help
 from experiments.processes import command
 from experiments.processes.command import RunFailed
+from experiments.specification.spec import Flag
 from fedjax_opt.checks import errors, memory
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import folder_digests
@@ -34,7 +35,10 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
 
 
 def given(
-  argv: Sequence[str], intro: str, kinds: flags.Kinds
+  argv: Sequence[str],
+  intro: str,
+  kinds: flags.Kinds,
+  own_flags: Mapping[str, Flag] = {},
 ) -> list[tuple[str, Any]]:
   """The flags that are given, and their values, in order; see `parse`.
 
@@ -42,10 +46,11 @@ def given(
     argv: name of the program, then its arguments.
     intro: first lines of the help.
     kinds: the flags that there are.
+    own_flags: see `help.answer`.
   """
   question = _question(argv[1:])
   if question is not None:
-    show(help.ANSWERS[question[0]](question[1], intro))
+    show(help.ANSWERS[question[0]](question[1], intro, own_flags))
     sys.exit(0)
   return flags.read(expanded(argv[1:]), kinds)
 

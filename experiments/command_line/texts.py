@@ -1,5 +1,6 @@
 """What the help says of flags, from the specification and the registries."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from experiments.specification.choice_flags import (
   TASK,
   made_of_registries,
 )
+from experiments.specification.spec import Flag
 from experiments.tasks import images
 from fedjax_opt.engine import own_models
 from fedjax_opt.registry import Hyperparameter
@@ -21,12 +23,11 @@ from fedjax_opt.scores import SCORES
 _MAX_OWNERS = 12
 
 
-def of_flag(name: str) -> str:
-  """The help of a flag.
+def of_flag(name: str, flag: Flag) -> str:
+  """The help of a flag of this name.
 
   If the flag is a choice from a list, further lines have the list.
   """
-  flag = spec.all_flags()[name]
   if flag.owners:
     text = _of_hyperparameter(name, flag.owners)
     return f"[list] {text}" if flag.type is list else text
@@ -104,7 +105,8 @@ def _of_hyperparameter(flag: str, owners: Mapping[str, Hyperparameter]) -> str:
     if len(defaults) > _MAX_OWNERS and len(set(defaults.values())) == 1:
       parts.append(f"{text}. Default: {next(iter(defaults.values()))}.")
     else:
-      words = [f"{name} {value}".strip() for name, value in defaults.items()]
+      named = _in_short(defaults).items()
+      words = [f"{name} {value}".strip() for name, value in named]
       parts.append(f"{text} ({', '.join(words)}).")
   own = [
     f"{name} {task.defaults[flag]:g}"
@@ -113,6 +115,18 @@ def _of_hyperparameter(flag: str, owners: Mapping[str, Hyperparameter]) -> str:
   ]
   note = f" Tasks with a default of their own: {', '.join(own)}." if own else ""
   return "\n".join([" ".join(parts), *lines]) + note
+
+
+def _in_short(defaults: Mapping[str, str]) -> dict[str, str]:
+  """The defaults of tasks; those of data with all models are one: npz_... ."""
+  short: dict[str, str] = {}
+  for name, value in defaults.items():
+    data = name.partition("_")[0]
+    tasks_of_data = [f"{data}_{model}" for model in images.MODELS]
+    if {defaults.get(task) for task in tasks_of_data} == {value}:
+      name = f"{data}_..."
+    short[name] = value
+  return short
 
 
 def describe(parameter: Hyperparameter) -> str:
@@ -132,4 +146,8 @@ def shown_default(default: Any) -> str:
     return ""
   if isinstance(default, str):
     return default
-  return "true" if default is True else f"{default:g}"
+  if default is True:
+    return "true"
+  text = f"{default:g}".replace("e-0", "e-")
+  is_part = len(text) > 7 and math.isclose(1 / default, round(1 / default))
+  return f"1/{round(1 / default)}" if is_part else text

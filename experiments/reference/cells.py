@@ -24,11 +24,9 @@ from experiments.studies.records import Record, RecordedParts
 from experiments.studies.store import Store
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
-from fedjax_opt.results import environment
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import SPENT
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell, CellFiles, PointResults
 from fedjax_opt.study.sizes import ExampleSet, example_sets
 
@@ -47,62 +45,44 @@ def check(cells: Sequence[ReferenceCell], loader: Loader) -> None:
       job.prepare(planned.spec, loader.load(planned.spec))
 
 
-def run_cell(cell: ReferenceCell, runs: Store) -> ReferenceCell:
-  """Runs a cell and writes its records, as a whole."""
-  file = runs.folder / cell.file
-  file.parent.mkdir(parents=True, exist_ok=True)
-  records.write(file, measure(cell, runs.loader))
-  return cell
+def run_cell(
+  cell: ReferenceCell, store: Store
+) -> tuple[ReferenceCell, list[Record]]:
+  """Runs a cell; returns it with its records.
 
-
-def measure(cell: ReferenceCell, loader: Loader) -> list[Record]:
-  """The records of a cell: its grid, the grid's extensions, and the report."""
-  planned, cell_records = cell.planned, []
+  These are the records of the grid, of its extensions, and of the report.
+  """
+  planned, found = cell.planned, []
 
   def run(grid, seeds, is_report):
-    new_records = [_record_of(planned.at(grid, seeds, is_report), loader, cell)]
-    while not is_report and len(new_records) <= cell.most_extensions:
-      extension = _extension(cell, joined(new_records))
-      if extension is None:
-        break
-      new_records.append(_record_of(extension, loader, cell))
-    cell_records.extend(new_records)
-    return joined(new_records)
+    start, spec = len(found), planned.at(grid, seeds, is_report)
+    while spec is not None:
+      found.append(_record_of(spec, store, cell))
+      results = joined(found[start:])
+      may_extend = not is_report and len(found) <= cell.most_extensions
+      spec = _extension(cell, results) if may_extend else None
+    return results
 
-  tuning.tune_and_report(
-    planned.method, planned.condition, run, planned.grid, planned.spec.seed,
-    planned.report_seeds,
-  )  # fmt: skip
-  return cell_records
+  planned.tune(run)
+  return cell, found
 
 
-def _record_of(spec: Spec, loader: Loader, cell: ReferenceCell) -> Record:
-  """Runs all points in memory; returns their record."""
-  ready = job.prepare(spec, loader.load(spec))
-  result = ready.simulate()
-  criterion = ready.criterion
+def _record_of(spec: Spec, store: Store, cell: ReferenceCell) -> Record:
+  """The record of a run; it runs now if the store does not have it."""
+  run, _ = store.run(spec)
+  criterion = Criterion(**run.summary["criterion"])
   names, last = (criterion.metric, cell.condition.metric), criterion.n
   if spec.seed == cell.planned.report_seeds:
     names, last = (*names, *_OF_REPORT), None
-  about = records.about_now(result.compile_seconds + result.run_seconds) | {
-    "device": environment.device(),
-    "versions": environment.versions(),
-    "criterion": dataclasses.asdict(criterion),
-    digest.DATA_DIGESTS: ready.loaded.digests,
-    "examples": example_sets(ready.task.validation, ready.task.test),
-  }
   arguments = [
     flag for flag in flags.arguments(spec) if not flag.startswith("--data_dir=")
   ]
-  record = Record(
-    tuple(arguments),
-    cell.identity,
-    about,
-    ready.points,
-    RecordedParts(list(dict.fromkeys(names)), last=last).select(result.history),
-  )
+  record = records.of_run(run, arguments, RecordedParts(names, last=last))
+  task = store.loader.load(spec).task
+  record.about[digest.DATA_DIGESTS] = run.config[digest.DATA_DIGESTS]
+  record.about["examples"] = example_sets(task.validation, task.test)
   # Choices are made from the numbers as recorded.
-  return records.as_read(record)
+  return records.as_read(dataclasses.replace(record, flags=cell.identity))
 
 
 def joined(cell_records: Sequence[Record]) -> PointResults:

@@ -10,6 +10,7 @@ from experiments.processes import command, executors
 from experiments.reference import cells, definition, page, standing
 from experiments.reference.standing import Leaderboard
 from experiments.single_run.job import output_dir_of
+from experiments.studies import records
 from experiments.studies.request import Request
 from experiments.studies.store import Store
 from fedjax_opt import plots
@@ -119,13 +120,15 @@ def join(
   stored = comparison.cells(own_methods, data_dir)
   joined = comparison.cells(methods, data_dir, budget) if methods else stored
   missing = [cell for cell in joined if cells.read(cell, folders) is None]
-  store = Store(folder)
+  store = Store(folder / "runs")
   cells.check(missing, store.loader)
   with locks.held("output_dir", folder):
     done_cells = executors.map_cells(
       cells.run_cell, missing, store, jobs, executor, folder
     )
-    for number, cell in enumerate(done_cells, 1):
+    for number, (cell, cell_records) in enumerate(done_cells, 1):
+      (folder / cell.file).parent.mkdir(parents=True, exist_ok=True)
+      records.write(folder / cell.file, cell_records)
       line = f"[{number}/{len(missing)}] {cell.condition.name}: "
       line += cell.planned.method
       command.set_last_line(

@@ -84,7 +84,7 @@ class Job(NamedTuple):
       names.append("optimality_gap")
     if self.spec.select_on == "clients":
       of_seed = next(iter(self.loaded.client_tests.per_client.values()))
-      names += own_models.names(
+      names += own_models.metric_names(
         self.task.per_example,
         self.task.init,
         of_seed.train,
@@ -94,6 +94,7 @@ class Job(NamedTuple):
 
   def simulate(
     self,
+    extra_metrics: Callable[[fo.Report], dict[str, Any]] | None,
     on_evaluation: Callable[[fo.Report], bool] | None = None,
     checkpoints: Checkpoints | None = None,
   ) -> fo.Result:
@@ -104,6 +105,7 @@ class Job(NamedTuple):
         self.rounds,
         on_evaluation=on_evaluation,
         checkpoints=checkpoints,
+        extra_metrics=extra_metrics,
       )
 
 

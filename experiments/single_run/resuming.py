@@ -8,7 +8,6 @@ import pathlib
 import sys
 from typing import Any
 
-from experiments.single_run import own_model_metrics
 from experiments.single_run.job import Job
 from experiments.specification.spec import Spec, identity_of_config
 from fedjax_opt import Run, load_run, multi_process
@@ -48,8 +47,6 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
     _check_rounds(output_dir, before["rounds"], spec)
     # A run that was stopped before its first checkpoint starts again.
     is_resumed = Checkpoints.are_in(folder)
-    if is_resumed and spec.select_on == "clients":
-      own_model_metrics.measured_in(output_dir / "metrics.csv")
     run = _complete(output_dir)
     if run is not None and run.summary["config"]["rounds"] == spec.rounds:
       return None, run
@@ -59,6 +56,8 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
         "rounds that saved no checkpoint to go on from; give another folder, "
         "and checkpoint_every for a run that can be extended"
       )
+  if spec.optimum or spec.select_on == "clients":
+    identity["extra_metrics"] = "in the history"  # Older checkpoints lack them.
   return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
 
 

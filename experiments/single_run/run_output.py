@@ -12,17 +12,11 @@ import jax
 import numpy as np
 
 from experiments.command_line import flags
-from experiments.single_run import (
-  client_tests,
-  clock_results,
-  own_model_metrics,
-  tracking,
-)
+from experiments.single_run import client_tests, clock_results, tracking
 from experiments.single_run.job import Job
 from experiments.single_run.stopping import Stopping
 from experiments.specification.spec import DP_DELTA, Spec
 from fedjax_opt import Population, Report, Result, plots, privacy
-from fedjax_opt.algorithms import optimum
 from fedjax_opt.arrays import trees
 from fedjax_opt.engine import feed
 from fedjax_opt.files import json_files
@@ -58,9 +52,6 @@ class RunOutput:
     self._clients_drawn: concurrent.futures.Future | None = None
     self._show = lambda round, metrics: None
     self._profile = _Profile(job.output_dir) if spec.profile else None
-    self._minima: np.ndarray | None = None
-    self._own = own_model_metrics.OwnModelMetrics(job)
-    self._history = History()
     self._stopping = Stopping(spec, job.criterion)
     self._seconds_to_first_evaluation: float | None = None
 
@@ -79,32 +70,22 @@ class RunOutput:
     ) as self._show:
       yield
 
-  def find_minima(self) -> None:
-    """Finds the least values of the objectives, with `--optimum`."""
-    if self._job.spec.optimum:
-      self._minima = _minima(self._job)
-
   def add(self, report: Report) -> bool:
     """Writes and shows an evaluated round; returns whether the run ends."""
     if self._clients_drawn is None:  # The device computes rounds meanwhile.
       self._clients_drawn = self._threads.submit(_draw_clients, self._job)
-    metrics = report.metrics | self._own.measure(report)
-    if self._minima is not None:
-      objective = np.asarray(metrics["regularized_train_loss"], np.float64)
-      metrics["optimality_gap"] = objective - self._minima
-    self._history.append(report.round, metrics)
-    self._show(report.round, metrics)
+    self._show(report.round, report.metrics)
     if not report.is_repeated:
-      self._end_evaluation()
-    return self._stopping.is_over(self._history)
+      self._end_evaluation(report.history)
+    return self._stopping.is_over(report.history)
 
-  def _end_evaluation(self) -> None:
+  def _end_evaluation(self, history: History) -> None:
     """What follows an evaluation of this process, not of one that it resumes.
 
     A resumed run rewrites `metrics.csv` when it has measured its first new
     round.
     """
-    self._writer.write(self._history)
+    self._writer.write(history)
     if self._seconds_to_first_evaluation is None:
       seconds = time.monotonic() - self._started
       self._seconds_to_first_evaluation = seconds
@@ -114,7 +95,7 @@ class RunOutput:
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, the summary last; prints its table."""
     self._end_background_work()
-    job, history = self._job, self._history
+    job, history = self._job, result.history
     point = select(history, job.points, job.criterion)
     client_metrics = client_tests.measure(job, result, point)
     client_tests.write(job.output_dir, client_metrics)
@@ -173,7 +154,7 @@ class RunOutput:
     return {
       "rounds_done": result.rounds,
       "stopped_by": self._stopped_by(result),
-      "target": self._stopping.target(self._history),
+      "target": self._stopping.target(result.history),
       "timing": {
         "compile_seconds": result.compile_seconds,
         "run_seconds": result.run_seconds,
@@ -192,7 +173,7 @@ class RunOutput:
     """The table of the points, and the lines on privacy and on an early end."""
     job, spec = self._job, self._job.spec
     extra = {"epsilon": spent_privacy["epsilon"]} if spent_privacy else {}
-    lines = [closing_table(self._history, job.points, job.criterion, extra)]
+    lines = [closing_table(result.history, job.points, job.criterion, extra)]
     if spec.dp_seed is not None:
       lines.append(
         f"NOT private: the noise comes from dp_seed={spec.dp_seed}, so it "
@@ -219,7 +200,7 @@ class RunOutput:
       *job.task.notes,
       self._writer.closing_line(),
     ]
-    if self._history.rounds:
+    if result.history.rounds:
       lines.append(f"picture: {job.output_dir / 'curves.png'}")
     return lines
 
@@ -301,31 +282,6 @@ class _Profile:
       "for TensorBoard's profiler",
       file=sys.stderr,
     )
-
-
-def _minima(job: Job) -> np.ndarray:
-  """[S] float64, the least value of the objective of each grid point."""
-  regularizer = job.spec.regularizer
-  names = list(regularizer.grid)
-  problem = lambda point: (
-    id(job.clients[point["seed"]]),
-    *(point[name] for name in names),
-  )
-  minima: dict[tuple, float] = {}
-  for point in job.points:
-    if problem(point) in minima:
-      continue
-    start = job.task.init(jax.random.key(point["seed"]))
-    data, psi = job.clients[point["seed"]], regularizer.make(point)
-    best = optimum(job.task.loss_fn, psi, start, data)
-    label = ", ".join(f"{name} {point[name]:g}" for name in names)
-    print(
-      f"optimum{f' at {label}' if label else ''}: {best.value:.9g}, to a "
-      f"residual of {best.residual:.1e}, in {best.iterations} iterations",
-      file=sys.stderr,
-    )
-    minima[problem(point)] = best.value
-  return np.array([minima[problem(point)] for point in job.points])
 
 
 # Pictures.

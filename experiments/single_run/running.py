@@ -5,7 +5,7 @@ import sys
 
 from experiments.processes import command, hosts
 from experiments.processes.command import RunFailed
-from experiments.single_run import resuming
+from experiments.single_run import extra_metrics, resuming
 from experiments.single_run.job import Job, prepare
 from experiments.single_run.loading import Loaded
 from experiments.single_run.run_output import RunOutput, all_diverged
@@ -80,10 +80,10 @@ def _run(
     output: what it writes; None in all processes but the first.
     signals: holds signals back while files are written.
   """
+  extra = extra_metrics.of_job(job)
   if output is None:
-    result = job.simulate(checkpoints=checkpoints)
+    result = job.simulate(extra, checkpoints=checkpoints)
   else:
-    output.find_minima()
 
     def on_evaluation(report: Report) -> bool:
       with signals.held():
@@ -92,7 +92,7 @@ def _run(
       return is_over
 
     with output.progress():
-      result = job.simulate(on_evaluation, checkpoints)
+      result = job.simulate(extra, on_evaluation, checkpoints)
     signals.begun()
     with contextlib.suppress(KeyboardInterrupt), signals.held():
       output.finish(result)

@@ -596,13 +596,15 @@ class Spec:
     return flags
 
 
-def _flags() -> dict[str, Flag]:
-  """Name of a field -> its flag."""
-  helps = meanings(GridOptions) | meanings(RunOptions)
-  helps = {name: _shown(text, name) for name, text in helps.items()}
-  helps |= meanings(Spec)
+def flags_of(record: type, helps: Mapping[str, str]) -> dict[str, Flag]:
+  """Name of a field -> its flag, of those fields that `Group.flag` made.
+
+  Args:
+    record: a dataclass.
+    helps: name of a field -> the help of its flag.
+  """
   flags = {}
-  for field in dataclasses.fields(Spec):
+  for field in dataclasses.fields(record):
     if field.metadata:
       is_union = isinstance(field.type, types.UnionType)
       kind = typing.get_args(field.type)[0] if is_union else field.type
@@ -610,11 +612,12 @@ def _flags() -> dict[str, Flag]:
       choice_flag = choice_flags.CHOICE_FLAGS.get(field.name)
       attributes = {
         "default": GRID_DEFAULTS.get(field.name),
+        "type": kind,
         "help": helps[field.name],
         "is_identity": field.name not in PLAIN_EXECUTION,
         "is_condition": choice_flag is not None and choice_flag.is_condition,
       } | field.metadata
-      flags[field.name] = Flag(type=kind, choice=choice_flag, **attributes)
+      flags[field.name] = Flag(choice=choice_flag, **attributes)
   return flags
 
 
@@ -625,7 +628,9 @@ def _shown(text: str, name: str) -> str:
   return re.sub(r" Default: \S+\.$", "", text) if has_default else text
 
 
-FLAGS = _flags()
+_OF_ENGINE = meanings(GridOptions) | meanings(RunOptions)
+_OF_ENGINE = {name: _shown(text, name) for name, text in _OF_ENGINE.items()}
+FLAGS = flags_of(Spec, _OF_ENGINE | meanings(Spec))
 GROUPS = list(dict.fromkeys(flag.group for flag in FLAGS.values()))
 
 

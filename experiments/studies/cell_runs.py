@@ -22,7 +22,7 @@ from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.metric_names import direction, reported_names
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import sizes, tuning
+from fedjax_opt.study import sizes
 from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.words import condition_label
 
@@ -36,6 +36,8 @@ _REPORTED = (
   "batch_size", "local_epochs", "local_steps", "sampling", "weighting",
   "rounds", "eval_every", "precision", "streams", "versions", "device",
 )  # fmt: skip
+# What was made of the user's own data, such as which columns were read.
+AS_READ = "data as read"
 Sets = dict[str, sizes.ExampleSet]
 
 # Cells that are to run.
@@ -106,11 +108,7 @@ def run_cells(
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
   run = lambda *args: _results_of(*store.run(cell.at(*args)))
-  study_cell = tuning.tune_and_report(
-    cell.method, cell.condition, run, cell.grid, cell.spec.seed,
-    cell.report_seeds, cell.is_nested, cell.crossed,
-  )  # fmt: skip
-  return cell, _with_files(study_cell)
+  return cell, _with_files(cell.tune(run))
 
 
 def _results_of(run: Run, was_stored: bool = False) -> PointResults:
@@ -198,7 +196,9 @@ def setup_of(
       except (OSError, ValueError, ImportError):
         return {}, {}, {}
       clients[label] = sizes.client_summary_of(of_seed[cell.spec.seed[0]])
-      all_sizes.append(sizes.of_task(task.init, task.validation, task.test))
+      task_sizes = sizes.of_task(task.init, task.validation, task.test)
+      notes = {AS_READ: "; ".join(task.notes)} if task.notes else {}
+      all_sizes.append(task_sizes | notes)
       sets[label] = sizes.example_sets(task.validation, task.test)
     sets[condition_label(cell.condition)] = sets[label]
   size_texts = in_common(all_sizes) | sizes.client_sizes([*clients.values()])
@@ -223,10 +223,7 @@ def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:
 
 def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
   """The facts that a reader needs to judge a report, if the runs share them."""
-  parts = [
-    part for cell in cells for part in (cell.tuning_runs, cell.report_runs)
-  ]
-  config = in_common([part.run.config for part in parts if part is not None])
+  config = in_common([p.run.config for cell in cells for p in cell.parts])
   return {n: config[n] for n in _REPORTED if config.get(n) is not None}
 
 

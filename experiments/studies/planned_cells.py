@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.command_line.flags import typed
@@ -18,9 +18,10 @@ from experiments.specification.resolve import personal_defaults, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt.checks.errors import reworded_errors
+from fedjax_opt.files import csv_files
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
-from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.cells import Cell, PointResults
 
 # Groups of flags that say on which data and clients methods are compared.
 _OF_DATA = ("data", "selection")
@@ -71,6 +72,13 @@ class PlannedCell(NamedTuple):
       return self.spec.crossed(partition_seed, seeds)
     chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
     return self.spec.at(chosen, seeds) if is_report else self.spec
+
+  def tune(self, run: Callable[..., PointResults]) -> Cell:
+    """The cell, by `tune_and_report`; `run` has the arguments of `at`."""
+    return tuning.tune_and_report(
+      self.method, self.condition, run, self.grid, self.spec.seed,
+      self.report_seeds, self.is_nested, self.crossed,
+    )  # fmt: skip
 
   @property
   def grid(self) -> dict[str, list[float]]:
@@ -312,21 +320,12 @@ def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
   by_flag = {}
   for name in specs.conditions():
     if name in flags:
-      values = [_number(item.strip()) for item in str(flags[name]).split(",")]
+      items = str(flags[name]).split(",")
+      values = [csv_files.number_or_text(item.strip()) for item in items]
       if len(set(values)) < len(values):
         raise ValueError(f"{name}={flags[name]}: a value is repeated")
       by_flag[name] = values
   return by_flag
-
-
-def _number(text: str) -> Any:
-  """A text as a number if it is one, else the text."""
-  for kind in (int, float):
-    try:
-      return kind(text)
-    except ValueError:
-      continue
-  return text
 
 
 # Names.

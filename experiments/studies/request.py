@@ -10,27 +10,15 @@ from typing import Any
 from experiments.command_line import flags, parser
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
+from experiments.specification.spec import Flag, Group
 from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files.folders import user_path
+from fedjax_opt.registry import meanings
 from fedjax_opt.results.metric_names import check_has_direction
 from fedjax_opt.study.tuning import BUDGETS
 from fedjax_opt.study.verdicts import check_min_effect, check_target
 
-# Flags of a study, with the kind of their values, beside those of the runner.
-_OWN = {
-  name: kind
-  for kind, names_of_kind in {
-    str: "method study reference executor budget metric title",
-    bool: "nested",
-    flags.names: "runs",
-    int: "jobs report_seeds crossed",
-    float: "target min_effect seeds_needed",
-  }.items()
-  for name in names_of_kind.split()
-}
-# Flags of the whole study, not of one method.
-OF_STUDY = (*_OWN, "output_dir", "progress", "track")
 # Flags of a run that a study sets itself, or cannot have.
 OF_A_RUN = (
   "resume", "target_accuracy", "patience",
@@ -38,45 +26,63 @@ OF_A_RUN = (
 )  # fmt: skip
 
 
-@fields.checked(
-  track=fields.choice(*spec.TRACKERS),
-  jobs=fields.integer(1, most=MAX_ITEMS),
-  report_seeds=fields.integer(1, most=MAX_ITEMS),
-  crossed=fields.integer(2, most=MAX_ITEMS),
-  budget=fields.choice(*BUDGETS),
-  target=fields.plain_number("(-inf, inf)", "a finite number"),
-  seeds_needed=fields.plain_number(
-    "(0, inf)",
-    "a difference above 0, in the metric's unit, such as 0.01 for a point of "
-    "accuracy",
-  ),
-)
+_STUDY = Group("study", "Study", "the flags that only a study has")
+_COUNT = fields.integer(1, most=MAX_ITEMS)
+
+
+def _flag(default: Any = None, **attributes: Any) -> Any:
+  """A field of `Request` whose flag is of a study alone; see `Flag`."""
+  metadata = {"group": _STUDY, "default": default or None, **attributes}
+  return dataclasses.field(default=default, metadata=metadata)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
   """A study that was asked for.
 
   Attributes:
-    methods: the flags of each method by name, with `algorithm`, and `label` if
-      it has one; values are text or switches.
+    methods: A method, as 'ALGORITHM [flag=value ...] [label=NAME]'; give as
+      many as there are.
     flags: flags that all methods share, by name; conditions are comma lists.
     output_dir: folder of the study, or None.
     progress: whether it shows its progress.
     track: the tracker that logs its cells, or None.
-    study: file that was read, or None.
-    reference: the reference comparison that the methods join, or None.
-    runs: folders of existing runs, or ().
-    jobs: cells at a time.
-    executor: what runs them instead, see `executors.check`, or None.
-    report_seeds: how many fresh seeds the report has; None for ten.
-    nested: whether tuning is repeated with each seed of the report.
-    crossed: how many partitions and seeds are crossed, or None.
-    budget: 'equal' or 'unequal'.
-    metric: the metric by which methods are compared; None for the task's own.
-    target: value of the metric to which costs are reported, or None.
-    min_effect: the smallest difference of interest, or None for the default.
-    seeds_needed: the difference for which the number of seeds is asked, or None
-      for a study that runs.
-    title: the report's title, or None.
+    study: All of this from a TOML file: flags by name, lists for several
+      values, and a table [[method]] for each method. Flags of the command line
+      replace those of the file.
+    runs: Folders of existing runs, separated by commas. The flags in which they
+      differ make the methods and the conditions.
+    reference: A reference comparison: NAME.toml of the folder
+      experiments/reference, or the path of such a file. The methods run under
+      its conditions, with its budget and seeds, and are placed among the
+      recorded methods. Without --method, all cells without a record run. It
+      takes only these other flags: --output_dir, --data_dir, --jobs, --executor
+      and --budget.
+    jobs: Cells at a time, each on one core.
+    executor: Other machines run the cells: dask:HOST:PORT, workers of a Dask
+      scheduler; or submitit:slurm,NAME=VALUE,..., jobs of Slurm with these
+      parameters of submitit. All machines must see the same folders.
+    report_seeds: Fresh seeds of the report. Default: 10.
+    nested: Repeat tuning with each seed of the report: the whole grid runs with
+      these seeds, and each seed gets the setting that is best by its own score.
+      The intervals then include the luck of the choice. --seed only says which
+      seeds are not used.
+    crossed: Show how much of the spread of results comes from the choice of the
+      setting, the partition and the seed. For this table alone, the whole grid
+      also runs on each of so many partitions with each of so many seeds.
+      Default: no such table.
+    budget: equal: all methods that are tuned must try the same number of
+      settings. unequal: they need not.
+    metric: The metric by which methods are compared. Default: test_accuracy, or
+      the task's own metric.
+    min_effect: Smallest difference of interest, in the metric's unit (0.01 is a
+      point of accuracy). A method that is behind the best by less is not called
+      worse. Default: 0.005 for accuracies, 0 for other metrics.
+    seeds_needed: Run nothing. Say how many seeds find a difference of this
+      size, in the metric's unit, with 80 % power at the level of Holm's first
+      step. The spread is that of the study in --output_dir.
+    target: Also report the cost of reaching this value of the metric.
+    title: Title of the report.
   """
 
   methods: tuple[dict[str, Any], ...]
@@ -84,22 +90,34 @@ class Request:
   output_dir: str | None = None
   progress: bool = True
   track: str | None = None
-  study: str | None = None
-  reference: str | None = None
-  runs: Sequence[str] = ()
-  jobs: int = 1
-  executor: str | None = None
-  report_seeds: int | None = None
-  nested: bool = False
-  crossed: int | None = None
-  budget: str = "equal"
-  metric: str | None = None
-  target: float | None = None
-  min_effect: float | None = None
-  seeds_needed: float | None = None
-  title: str | None = None
+  study: str | None = _flag()
+  runs: Sequence[str] = _flag((), type=flags.names)
+  reference: str | None = _flag()
+  jobs: int = _flag(1, field=_COUNT)
+  executor: str | None = _flag()
+  report_seeds: int | None = _flag(field=_COUNT)
+  nested: bool = _flag(False)
+  crossed: int | None = _flag(field=fields.integer(2, most=MAX_ITEMS))
+  budget: str = _flag("equal", field=fields.choice(*BUDGETS))
+  metric: str | None = _flag()
+  min_effect: float | None = _flag()
+  seeds_needed: float | None = _flag(
+    field=fields.plain_number(
+      "(0, inf)",
+      "a difference above 0, in the metric's unit, such as 0.01 for a point of "
+      "accuracy",
+    )
+  )
+  target: float | None = _flag(
+    field=fields.plain_number("(-inf, inf)", "a finite number")
+  )
+  title: str | None = _flag()
 
   def __post_init__(self):
+    for name, flag in OF_STUDY.items():
+      value = getattr(self, name, None)
+      if value is not None:
+        flag.field.check(name, value)
     if self.metric:
       check_has_direction(self.metric)
     if self.seeds_needed is None:
@@ -121,6 +139,16 @@ class Request:
     check_target(self.target, metric)
 
 
+_HELPS = meanings(Request)
+# The flags of a study, beside those of a run; --method is one of `methods`.
+FLAGS = {"method": Flag(_STUDY, None, str, _HELPS["methods"])}
+FLAGS |= spec.flags_of(Request, _HELPS)
+# Flags of the whole study, not of one method.
+OF_STUDY = FLAGS | {
+  name: spec.FLAGS[name] for name in ("output_dir", "progress", "track")
+}
+
+
 def read_request(argv: Sequence[str], intro: str) -> Request:
   """Reads a command line, and the file that `--study` names.
 
@@ -134,10 +162,11 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
   run_kinds = flags.kinds()
   lists = [name for name in spec.conditions() if run_kinds[name] is not bool]
   kinds = {name: kind for name, kind in run_kinds.items() if name not in lists}
-  kinds |= dict.fromkeys(lists, str) | _OWN
+  kinds |= dict.fromkeys(lists, str)
+  kinds |= {name: flag.type for name, flag in FLAGS.items()}
   places = {name: place for place, name in enumerate(kinds)}
   read = lambda words: sorted(  # A report shows them in this order.
-    parser.given([argv[0], *words], intro, kinds),
+    parser.given([argv[0], *words], intro, kinds, FLAGS),
     key=lambda pair: places[pair[0]],
   )
   pairs = read(argv[1:])

@@ -172,9 +172,9 @@ def load_file(
   Args:
     data_file: path of the file.
     model: key of `images.MODELS`.
-    test_fraction: fraction of the examples of data_file that is held out of
-      training as the test part, at random and of each class or client alike,
-      the same for all seeds (by default 0.2, or 0 if the file has a test part).
+    test_fraction: fraction of the examples of data_file that is for tests,
+      drawn from each class or client; by default 0.2, or 0 if the file has a
+      test part.
     augmentation: see `images.load`.
     norm: see `images.load`.
 
@@ -333,8 +333,8 @@ def load_folder(
     data_dir: see `image_folder`.
     image_side: height and width in pixels to which the images of data_dir are
       scaled; needed if they differ in size.
-    test_fraction: fraction of the images that is held out of training as the
-      test part, if data_dir has no folder test.
+    test_fraction: fraction of the images that is for tests, if data_dir has no
+      folder test.
     augmentation: see `images.load`.
     norm: see `images.load`.
 

@@ -51,8 +51,8 @@ def load(
       from all that a speaker says.
     min_sequences: speakers with fewer sequences are left out.
     test_fraction: fraction of the sequences of each speaker, the last ones,
-      that is held out of training as the test part, or 0 for TFDS's test
-      split, scenes of two plays whose speakers are mostly new.
+      that is for tests, or 0 for TFDS's test split, scenes of two plays whose
+      speakers are mostly new.
     lora_rank: columns of LoRA's adapters beside the queries and values of all
       layers; then they and the last layer alone are trained, unless trainable
       says otherwise. For the transformer.

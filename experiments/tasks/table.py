@@ -85,9 +85,8 @@ def load(
     metrics: keys of `SCORES`, with commas, to measure beside the usual ones.
     validation_fraction: share of the training rows held out for validation.
     validation_seed: the seed of that draw.
-    test_fraction: fraction of the rows that is held out of training as the test
-      part: the latest rows if there is a time_column, else rows drawn at
-      random, the same for all seeds.
+    test_fraction: fraction of the rows that is for tests, the same rows for all
+      seeds: the latest ones if there is a time_column, else drawn at random.
     predict: what label_column holds
       - auto: classes, if it is one column of words, of true and false, or of at
         most 20 whole numbers; labels, if it is several columns of 0 and 1; else

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -32,6 +32,7 @@ class Runner:
     rounds: R.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
+    extra_metrics: see `Simulator.run_all`.
   """
 
   programs: RunPrograms
@@ -39,6 +40,7 @@ class Runner:
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
+  extra_metrics: Callable[[Report], Mapping[str, np.ndarray]] | None = None
 
   def __post_init__(self):
     self._active_settings, self._config = (
@@ -170,16 +172,25 @@ class Runner:
 
   def _report_again(self) -> None:
     """Reports the evaluations from before the run was resumed."""
-    history = self._tally.history
-    for i, round in enumerate(history.rounds):
-      metrics = {name: values[:, i] for name, values in history.metrics.items()}
-      seconds, is_grid = self._seconds(), self._active_settings.points.is_grid
+    whole = self._tally.history
+    for i, round in enumerate(whole.rounds):
+      metrics = {name: values[:, i] for name, values in whole.metrics.items()}
+      history = whole.take(rounds=slice(i + 1))
       self._report(
-        Report(round, metrics, *seconds, is_grid=is_grid, is_repeated=True)
+        self._report_of(round, metrics, history=history, is_repeated=True)
       )
 
-  def _seconds(self) -> tuple[float, float]:
-    return self._compile_seconds, self._tally.run_seconds
+  def _report_of(
+    self, round: int, metrics: dict[str, np.ndarray], **others: Any
+  ) -> Report:
+    return Report(
+      round,
+      metrics,
+      self._compile_seconds,
+      self._tally.run_seconds,
+      is_grid=self._active_settings.points.is_grid,
+      **others,
+    )
 
   def _advance(self, stop: int) -> None:
     """Runs the rounds until `stop`."""
@@ -198,21 +209,24 @@ class Runner:
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""
     start = time.perf_counter()
+    done, history = self._tally.done, self._tally.history
     metrics = self.programs.evaluate(self._state)
     self._tally.run_seconds += time.perf_counter() - start
-    is_evaluation_round = self._is_evaluation_round(self._tally.done)
-    metrics = self._tally.add_metrics(
-      self._active_settings.expand(metrics), is_evaluation_round
+    metrics = self._tally.completed(
+      self._active_settings.expand(metrics), self._is_evaluation_round(done)
     )
-    self._report(
-      Report(
-        self._tally.done,
-        metrics,
-        *self._seconds(),
-        is_grid=self._active_settings.points.is_grid,
-        _copy=self._reader(),
-      )
+    report = self._report_of(
+      done, metrics, history=history, _copy=self._reader()
     )
+    self._reported = done
+    try:
+      if metrics and self.extra_metrics is not None:
+        metrics.update(self.extra_metrics(report))
+      if metrics:
+        history.append(done, metrics)
+      self._report(report)
+    finally:
+      self._reported = None
 
   def _reader(self) -> Callable[[str], Any]:
     """A function that copies a part of the present state.
@@ -239,11 +253,7 @@ class Runner:
   def _report(self, report: Report) -> None:
     if self.on_evaluation is None:
       return
-    self._reported = report.round
-    try:
-      answer = np.asarray(self._stop_signals.call(self.on_evaluation, report))
-    finally:
-      self._reported = None
+    answer = np.asarray(self._stop_signals.call(self.on_evaluation, report))
     # Anything but booleans is ignored, such as None.
     if answer.dtype == bool and answer.size and answer.all():
       self._is_stopped = True

@@ -260,6 +260,7 @@ class Simulator:
     seed: int | None = None,
     on_evaluation: Callable[[Report], Any] | None = None,
     checkpoints: Checkpoints | None = None,
+    extra_metrics: Callable[[Report], Mapping[str, np.ndarray]] | None = None,
     progress: bool = False,
   ) -> Result:
     """A run from its start, or a checkpoint, to its end, with a history.
@@ -270,6 +271,8 @@ class Simulator:
       seed: see `init`.
       on_evaluation: see `simulate`.
       checkpoints: see `simulate`.
+      extra_metrics: `(report) -> {name: [S]}`, metrics that the host computes
+        after each evaluation. The history and the checkpoints have them too.
       progress: see `simulate`.
 
     Returns:
@@ -294,7 +297,12 @@ class Simulator:
           with_progress(rounds, on_evaluation)
         )
       return Runner(
-        programs, initial_state, rounds, on_evaluation, checkpoints
+        programs,
+        initial_state,
+        rounds,
+        on_evaluation,
+        checkpoints,
+        extra_metrics,
       ).run()
 
   def metric_names(self, params: Params) -> list[str]:

@@ -63,10 +63,10 @@ class Tally:
     self.traces.append(jax.tree.map(trimmed, dict(traces)))
     self.done = stop
 
-  def add_metrics(
+  def completed(
     self, metrics: Mapping[str, np.ndarray], is_evaluation_round: bool = True
   ) -> dict[str, np.ndarray]:
-    """Adds an evaluation after the rounds done so far.
+    """The metrics of an evaluation after the rounds done so far, completed.
 
     Args:
       metrics: {name: [S]}.
@@ -94,7 +94,6 @@ class Tally:
       metrics[name] = self.count(name)
     for name in SPENT:
       metrics[name] = self.count(name) / self._cohort_sizes()
-    self.history.append(self.done, metrics)
     return metrics
 
   def _time(self) -> dict[str, np.ndarray]:

@@ -121,6 +121,16 @@ def text_of(rows: Iterable[Iterable[Any]]) -> str:
   return text.getvalue()
 
 
+def number_or_text(text: str) -> int | float | str:
+  """What a cell or a flag holds: a whole number, a number, or text."""
+  for kind in (int, float):
+    try:
+      return kind(text)
+    except ValueError:
+      continue
+  return text
+
+
 def number_cell(value: float) -> str:
   """All digits of a number; an empty cell if it is not finite."""
   return repr(float(value)) if math.isfinite(value) else ""

@@ -119,7 +119,11 @@ def _parse(text: str) -> tuple[list[dict[str, Any]], History]:
   rows = rows[: num_rounds * num_points]
   rounds = [int(row[1]) for row in rows[::num_points]] if rows else []
   points = [
-    {name: _value(row[i]) for i, name in enumerate(header[:first]) if i > 1}
+    {
+      name: csv_files.number_or_text(row[i]) if row[i] else None
+      for i, name in enumerate(header[:first])
+      if i > 1
+    }
     for row in rows[:num_points]
   ]
   number = lambda cell: float(cell) if cell else np.nan
@@ -131,13 +135,3 @@ def _parse(text: str) -> tuple[list[dict[str, Any]], History]:
     if i >= first
   }
   return points, History(rounds, metrics if rows else {})
-
-
-def _value(cell: str) -> Any:
-  """A hyperparameter: a whole number, a number, or text; None if empty."""
-  for kind in (int, float):
-    try:
-      return kind(cell)
-    except ValueError:
-      pass
-  return cell or None

@@ -25,6 +25,8 @@ class Report:
     compile_seconds: time of tracing and compiling so far.
     run_seconds: time of all rounds and evaluations so far.
     is_grid: whether the run is a grid; then the model has the leading axis S.
+    history: all evaluations so far, the last one among them; it grows with the
+      run.
     is_repeated: whether this is an evaluation from before the run was resumed;
       its model and states are then None.
 
@@ -37,6 +39,7 @@ class Report:
   compile_seconds: float
   run_seconds: float
   is_grid: bool = False
+  history: History = dataclasses.field(default_factory=History)
   is_repeated: bool = False
   _copy: Callable[[str], Any] = dataclasses.field(
     default=lambda name: None, repr=False

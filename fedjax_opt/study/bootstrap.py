@@ -45,6 +45,11 @@ class Interval(NamedTuple):
     """Whether there is an interval, not only the statistic."""
     return bool(np.isfinite([self.low, self.high]).all())
 
+  def within(self, low: float, high: float) -> "Interval":
+    """The interval, its ends cut at the limits of what it is about."""
+    ends = (np.clip(end, low, high) for end in (self.low, self.high))
+    return as_floats(self.estimate, *ends)
+
 
 @checked(num=integer(1), size=integer(1), num_tasks=integer(1))
 def resamples(

@@ -229,11 +229,25 @@ class Cell:
       float(np.mean(self.final(metric))),
     )
 
-  def _is_chance(self, metric, direction, history, points, mean) -> bool:
-    """Whether a mean over seeds is hardly better than at round 0 or chance.
+  def collapse_level(self, metric: str) -> float:
+    """What the report's mean must be better than; NaN if it is not known."""
+    if self.report_runs is None:
+      return np.nan
+    runs = self.report_runs
+    return self._level(metric, direction(metric), runs.history, slice(None))
 
-    An accuracy must be above both by two standard errors of its examples, if
-    their number is known.
+  def _is_chance(self, metric, direction, history, points, mean) -> bool:
+    """Whether a mean over seeds is hardly better than at round 0 or chance."""
+    level = self._level(metric, direction, history, points)
+    if not np.isfinite([level, mean]).all():
+      return False
+    return mean >= level if direction == "min" else mean <= level
+
+  def _level(self, metric, direction, history, points) -> float:
+    """The value that a mean over seeds must be better than.
+
+    An accuracy must be above the initial model and the most frequent label by
+    two standard errors of its examples, if their number is known.
     """
     levels, noise = [], 0.0
     if history.rounds[0] == 0 < history.rounds[-1]:
@@ -241,14 +255,14 @@ class Cell:
     if is_mean := bool(self.grain(metric)):
       levels.append(self.examples_of(metric).largest_class)
     levels = [level for level in levels if np.isfinite(level)]
-    if not levels or not np.isfinite(mean):
-      return False
+    if not levels:
+      return np.nan
     if direction == "min":
-      return mean >= min(levels)
+      return min(levels)
     level = max(levels)
     if is_mean:
       noise = _ERRORS * np.sqrt(level * (1 - level) * self.grain(metric))
-    return mean <= level + noise
+    return level + noise
 
   def by_seed(self, metric: str) -> dict[int, float]:
     """seed of the report -> a metric after the last round."""

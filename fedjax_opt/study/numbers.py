@@ -63,10 +63,9 @@ class NumberFormat(NamedTuple):
     them is not zero but would read as zero, or if the decimals that others
     chose hide the length of this interval.
     """
-    estimate, low, high = interval
     if not is_difference:
-      least, most = bounds(self.metric)
-      low, high = max(low, least), min(high, most)
+      interval = interval.within(*bounds(self.metric))
+    estimate, low, high = interval
     values = [estimate, *([low, high] if interval.has_ends else [])]
     has_length = high - low > CLOSE * abs(high) and self.decimals is not None
     finer = self._without_zeros(values, high - low if has_length else np.inf)

@@ -114,8 +114,7 @@ def _pair(first: Cell, second: Cell, metric: str) -> Pair:
   if len(seeds) > 1 and _has_width(a, b):
     sd = float(np.std(a - b, ddof=1))
     low, high = bounds(metric)
-    ends = np.clip(t_interval(a - b)[1:], low - high, high - low)
-    difference = Interval(difference.estimate, *map(float, ends))
+    difference = t_interval(a - b).within(low - high, high - low)
   return Pair(first, second, difference, sd, len(seeds), float(p_values(a, b)))
 
 

@@ -208,7 +208,7 @@ def probability_of_improvement(
     return sum(of_tasks) / wins.size
 
   boot = Bootstrap(confidence, **options)
-  return _clipped(boot.of_tasks(wins.mean(), resampled, *scores))
+  return boot.of_tasks(wins.mean(), resampled, *scores).within(0, 1)
 
 
 def interquartile_mean(
@@ -314,7 +314,7 @@ def performance_profile(
     return runs @ better / len(better)
 
   boot = Bootstrap(confidence, **options)
-  return _clipped(boot.of_tasks(better.mean(axis=0), resampled, array))
+  return boot.of_tasks(better.mean(axis=0), resampled, array).within(0, 1)
 
 
 def _worst_if_diverged(scores: np.ndarray, direction: str) -> np.ndarray:
@@ -328,8 +328,3 @@ def _middle_mean(scores: np.ndarray) -> np.ndarray:
   from scipy import stats  # Slow to import.
 
   return stats.trim_mean(scores, 0.25, axis=1)
-
-
-def _clipped(interval: Interval) -> Interval:
-  """An interval of probabilities."""
-  return bootstrap.as_floats(*(np.clip(x, 0.0, 1.0) for x in interval))

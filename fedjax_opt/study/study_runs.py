@@ -5,8 +5,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks.fields import (
   checked,
@@ -18,10 +16,9 @@ from fedjax_opt.engine import own_models
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.evaluation import PerExampleFn
-from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import examples_of
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.simulation import Simulator, grid_points, sweep
+from fedjax_opt.simulation import Simulator, grid_points
 from fedjax_opt.study import sizes, tuning
 from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.words import condition_label
@@ -136,24 +133,19 @@ class StudyRuns(NamedTuple):
 
     def run(grid, seeds, is_report, partition_seed=None):
       arguments = self._arguments(method, condition, is_report)
-      arguments["seeds"] = seeds
+      arguments["seeds"], extra_metrics = seeds, None
       if partition_seed is not None:
         arguments["data"] = arguments["data"](partition_seed)
       points = grid_points(grid, seeds)
-      rows: list[Any] = []
       if self.own_models is not None:
-        arguments, rows = self._with_own_models(
-          method.make, points, is_report, arguments
-        )
-      result = sweep(
-        method.make, grid, self.params, rounds=self.rounds, **arguments
+        models = self._client_models(method.make, points, is_report, arguments)
+        extra_metrics = models.measure
+      simulator = Simulator(method.make, grid=grid, **arguments)
+      result = simulator.run_all(
+        self.params, self.rounds, extra_metrics=extra_metrics
       )
       seconds = result.compile_seconds + result.run_seconds
-      history = result.history
-      if rows:
-        stacked = {n: np.stack([row[n] for row in rows], 1) for n in rows[0]}
-        history = History(history.rounds, history.metrics | stacked)
-      return PointResults(points, history, self.criterion, seconds)
+      return PointResults(points, result.history, self.criterion, seconds)
 
     cell = tuning.tune_and_report(
       label, condition, run, method.grid, self.seeds, self.report_seeds,
@@ -162,27 +154,22 @@ class StudyRuns(NamedTuple):
     sets = sizes.example_sets(self.validation, self.test)
     return dataclasses.replace(cell, sets=sets)
 
-  def _with_own_models(
-    self, make, points, is_report, arguments
-  ) -> tuple[dict[str, Any], list[Any]]:
-    """The arguments of a run that measures clients' own models too.
+  def _client_models(self, make, points, is_report, arguments):
+    """What measures clients' own models; the run trains on what is left.
 
     Args:
       make: the method's `make`.
       points: the points of the grid.
       is_report: whether the test examples are measured too.
-      arguments: further arguments of `sweep`.
-
-    Returns:
-      The arguments, with which the run trains on what is left; and a list, to
-      which it adds what it measures in each evaluation.
+      arguments: further arguments of `Simulator`, whose data are replaced.
     """
     data = arguments["data"]
     parts = {
       seed: own_models.hold_out(_of_seed(data, seed), seed)
       for seed in dict.fromkeys(point["seed"] for point in points)
     }
-    models = own_models.OwnModels(
+    arguments["data"] = lambda seed: parts[seed].train
+    return own_models.OwnModels(
       make,
       points,
       self.own_models,
@@ -190,12 +177,6 @@ class StudyRuns(NamedTuple):
       _parts(is_report),
       **{n: arguments[n] for n in STEP_OPTIONS if n in arguments},
     )
-    measured: list[Any] = []
-    changed = {
-      "data": lambda seed: parts[seed].train,
-      "on_evaluation": lambda report: measured.append(models.measure(report)),
-    }
-    return arguments | changed, measured
 
   def _data_under(self, condition: Mapping[str, Any]) -> Any:
     """The clients, or the function from a seed to them."""
@@ -206,7 +187,7 @@ class StudyRuns(NamedTuple):
   def _arguments(
     self, method: Method, condition: Mapping[str, Any], is_report: bool
   ) -> dict[str, Any]:
-    """The arguments of `sweep` and `Simulator`, by name."""
+    """The arguments of `Simulator`, by name."""
     is_on_test = is_report or examples_of(self.criterion.metric) == "test"
     return {
       **self.options,

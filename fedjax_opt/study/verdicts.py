@@ -15,7 +15,7 @@ from fedjax_opt.results.metric_names import (
   bounds,
   direction,
 )
-from fedjax_opt.study import bootstrap, statistics
+from fedjax_opt.study import statistics
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.pairs import CLOSE, LEVEL, Pair
@@ -165,8 +165,7 @@ def mean_within_bounds(metric: str, values: Any) -> Interval:
     metric: its name.
     values: its values for each seed. [n, ...].
   """
-  mean, *ends = statistics.mean_interval(values)
-  return bootstrap.as_floats(mean, *(np.clip(x, *bounds(metric)) for x in ends))
+  return statistics.mean_interval(values).within(*bounds(metric))
 
 
 def _verdict(cell, best, pairs, rule) -> Verdict:

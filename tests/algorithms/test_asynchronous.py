@@ -293,6 +293,7 @@ def test_where_and_how_clients_are_changes_nothing(where, tmp_path):
   jax_problems.assert_close(actual, expected, 1e-5)
 
 
+@pytest.mark.slow
 def test_only_those_that_arrive_keep_anything_of_100_000():
   num_clients = 100_000
   rows = np.arange(4 * num_clients, dtype=np.int32).reshape(num_clients, 4)

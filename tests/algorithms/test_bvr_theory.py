@@ -77,8 +77,8 @@ def run(large):
   )
 
 
+@pytest.mark.slow
 @both
-@pytest.mark.default_cases("4")
 def test_lemma_4_2(large):
   """The error of all steps is of the order of the first one's, and C_eta."""
   r = run(large)

@@ -80,8 +80,8 @@ def test_entropy_equals_the_loop(name):
     simulated(algorithm, LINEAR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("x64", "osp"), [(True, False), (False, True)])
-@pytest.mark.default_cases("False-True")
 def test_the_averaged_iterate_equals_the_loop(x64, osp):
   """Equation 4.4, after each round."""
   task, rates = FOUR_CLIENTS, (RATE, SERVER_RATE)

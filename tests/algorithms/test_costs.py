@@ -168,6 +168,7 @@ def test_prox_skip_sends_more_bytes_than_32_bits_count(monkeypatch):
   assert result.cost["bytes_up_per_round"] == (1 << 33) + 1
 
 
+@pytest.mark.slow
 def test_prox_skip_if_a_client_sends_nan_now_and_then():
   """None meet in that round; if the others did, the run would diverge."""
   task = jax_problems.least_squares(sizes=(4, 4, 4), dim=D)

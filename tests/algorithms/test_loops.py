@@ -482,6 +482,7 @@ def test_halves_of_counts_go_up_however_a_mean_is_rounded(number):
   assert rounded_like(jnp.float32(whole), jnp.int32(0)) == whole
 
 
+@pytest.mark.slow
 def test_an_empty_place_of_a_cohort_has_no_trace():
   """Padding takes steps where all clients take equally many."""
   traced = cases.TASK.simulate(

@@ -114,6 +114,7 @@ def test_only_differences_count(algorithm):
   chex.assert_trees_all_equal(limited.params, unlimited.params)
 
 
+@pytest.mark.slow
 def test_fed_exp_takes_the_norm_of_what_is_clipped():
   """One absurd client among alike ones does not make the step longer."""
   data = fo.ClientData.from_client_ids(

@@ -164,6 +164,7 @@ def test_one_point_of_a_grid_is_named():
     fo.evaluate_clients(result, per_example, HELD_OUT, point=0)
 
 
+@pytest.mark.slow
 def test_shared_rows_and_batches_of_the_pool():
   rng = np.random.default_rng(0)
   indices = rng.integers(0, 54, (40, 30)).astype(np.int32)

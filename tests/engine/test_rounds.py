@@ -18,6 +18,7 @@ from tests.helpers import jax_problems
 from tests.helpers.refusals import refusal
 
 
+@pytest.mark.slow
 def test_what_a_large_population_keeps_is_held_once():
   """SCAFFOLD's, of 100,000 clients: XLA plans no copy of it."""
   population, size = 100_000, 50

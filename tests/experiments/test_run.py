@@ -225,6 +225,7 @@ def test_another_thread_leaves_signals_to_its_caller(tmp_path):
     assert pool.submit(call, *arguments).result() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_trace(tmp_path, capsys, drawn):
   rounds = ("--rounds=3", "--eval_every=2", "--local_steps=5")

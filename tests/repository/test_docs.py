@@ -158,7 +158,7 @@ def test_the_tables_of_methods_are_those_of_the_registries():
   assert list(map(methods_tables.filled, texts)) == texts
   for title in methods_tables.TABLES:
     assert "".join(texts).count(f"<!-- {title} -->\n\n") == 1
-  for name in ALGORITHMS:  # Those that the README lacks are others.
+  for name in ALGORITHMS:  # Those of no group are others.
     assert f"\n| `{name}`" in texts[0]
   assert "### Others" not in texts[0]
 

@@ -1,7 +1,8 @@
-"""The notebooks as they are committed; build.py --check executes them."""
+"""The notebooks as they are committed; build.py --quick executes them."""
 
 import importlib.util
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -33,6 +34,15 @@ def test_a_notebook_was_made_from_its_text_and_executed(build, name):
   counts = [c.execution_count for c in notebook.cells if c.cell_type == "code"]
   assert counts == list(range(1, len(counts) + 1))
   assert notebook.metadata == build.METADATA
+
+
+def test_a_quick_check_sets_sizes_that_the_notebook_has(build):
+  assert set(build.QUICK) == {name[:2] for name in NAMES}
+  for text in build.sources():
+    sizes = build.from_text(text).cells[2].source
+    names = re.findall(r"[a-z_]{5,}", build.QUICK[text.stem[:2]])
+    assert names
+    assert [name for name in names if name not in sizes] == []
 
 
 @pytest.fixture

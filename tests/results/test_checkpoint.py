@@ -136,18 +136,24 @@ def test_points_that_diverge_in_the_last_evaluation_of_a_shorter_run(tmp_path):
 
 def test_rounds_lost_before_an_evaluation_that_is_forgotten():
   """They count until the next scheduled one."""
-  record, loss = Tally(1, 1), {"train_loss": np.ones(1)}
+  record = Tally(1, 1)
+
+  def loss_after(**options):
+    metrics = record.completed({"train_loss": np.ones(1)}, **options)
+    record.history.append(record.done, metrics)
+    return metrics["train_loss"]
+
   two = counters.counter(2)[None]
   lost = {name: two for name in ("lost_rounds", "rejected_clients")}
   record.add_rounds(4, {}, {})
-  record.add_metrics(loss)
+  loss_after()
   record.add_rounds(6, {}, {})
-  record.add_metrics(loss, is_evaluation_round=False)
+  loss_after(is_evaluation_round=False)
   record.drop_extra_evaluation(6)
   record.add_rounds(8, lost, {})
-  assert record.add_metrics(loss)["train_loss"] == 1  # Two rounds of four.
+  assert loss_after() == 1  # Two rounds of four.
   record.add_rounds(10, lost, {})
-  assert np.isnan(record.add_metrics(loss)["train_loss"])
+  assert np.isnan(loss_after())
   assert record.history.rounds == [4, 8, 10]
 
 

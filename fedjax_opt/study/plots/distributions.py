@@ -82,6 +82,8 @@ def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
   Returns:
     As `label_histogram`.
   """
+  from matplotlib.patches import Patch
+
   num_labels = max(np.shape(matrix)[1] for matrix in counts.values())
   colors = _class_colors(num_labels) if num_labels > 1 else [GREY]
 
@@ -91,9 +93,15 @@ def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
     axes.grid(visible=False)
     is_first = axes.get_subplotspec().is_first_col()
     axes.set(title=panel, xlabel="Examples", ylabel="Client" * is_first)
-    return {}
+    return legend
 
-  return draw_panels(list(counts), path, draw, [])
+  has_legend = 1 < num_labels <= _MAX_LEGEND
+  names = list(map(str, range(num_labels))) if has_legend else []
+  legend = {
+    name: Patch(color=color) for name, color in zip(names, colors, strict=False)
+  }
+  head = "Label" if has_legend else None
+  return draw_panels(list(counts), path, draw, names, legend_title=head)
 
 
 @fields.checked()

@@ -51,10 +51,10 @@ _STYLE_NUMBERS = {
   **dict.fromkeys(("FedAvgSLM-Z", "Minibatch SGD"), 5),
   **dict.fromkeys(("BVR-L-SGD", "FedAvgSM", "SPS"), 6),
   "SGD(↓)": 7,
-  **dict.fromkeys(("FedAvgLM-Z", "SGDM(↓)"), 8),
+  "SGDM(↓)": 8,
   "DOMO-S": 9,
-  "Δ-SGD, η₀ = 0.02": 10,
-  "FedAvgSLM": 12,
+  **dict.fromkeys(("FedAvgLM-Z", "Δ-SGD, η₀ = 0.02"), 10),
+  "FedAvgSLM": 11,
 }
 
 
@@ -145,7 +145,9 @@ def draw_curves(
       every = max(len(curves), mean.size // 4)
       first = (number + 1) * every // len(curves) % mean.size
       look |= {"marker": marker, "markersize": 4, "markevery": (first, every)}
-    (entries[method],) = axes.plot(curve.x, mean, zorder=3, **look)
+    # Dashes do not hide the line that they lie on.
+    look["zorder"] = 3 if linestyle == LINE_STYLES[0] else 3.1
+    (entries[method],) = axes.plot(curve.x, mean, **look)
     ends = np.sort([axis.units(curve.low), axis.units(curve.high)], axis=0)
     if bars:
       axes.vlines(curve.x, *ends, color=color, lw=1.1, zorder=3)

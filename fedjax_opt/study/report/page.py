@@ -100,8 +100,14 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
 
 def values_of(study: StudyCells) -> dict[str, Any]:
   """The values that both templates show, of the page and of a notebook."""
-  answer = sentences.answer(study)
-  return {"study": study, "answer": answer, "tables": study_tables}
+  begin, parts = sentences.answer_parts(study)
+  return {
+    "study": study,
+    "answer": sentences.answer(study),
+    "answer_begin": begin,
+    "answer_parts": parts,
+    "tables": study_tables,
+  }
 
 
 def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:

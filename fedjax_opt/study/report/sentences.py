@@ -4,6 +4,7 @@ Their words are in templates/; every claim follows the rule of verdicts.
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,16 @@ from fedjax_opt.study.words import condition_label
 
 def answer(study: StudyCells) -> str:
   """The best methods of the conditions, and how much worse the others are."""
+  begin, parts = answer_parts(study)
+  text = f"{begin}, {'; '.join(parts)}." if begin else f"{'; '.join(parts)}."
+  return re.sub("^every", "Every", text)
+
+
+def answer_parts(study: StudyCells) -> tuple[str, list[str]]:
+  """The answer in parts: by what it is, and what holds where.
+
+  The first part is "" if nothing was compared, or nothing can be best.
+  """
   compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
   for condition in compared:
@@ -33,8 +44,9 @@ def answer(study: StudyCells) -> str:
     of_all=_methods_by_verdict(study, study.verdicts),
   )
   over = " over the seeds that all methods have" * study.has_shared_seeds
-  begin = f"By mean {words.metric_words(study.metric)}{over}, "
-  return f"{begin * bool(compared)}{'; '.join(phrases)}."
+  begin = f"By mean {words.metric_words(study.metric)}{over}"
+  has_best = any(verdict.kind == BEST for verdict in study.verdicts)
+  return begin if compared and has_best else "", phrases
 
 
 def _methods_by_verdict(

@@ -99,7 +99,10 @@ class ReportTable:
     texts = ["".join(entry.text for entry in column) for column in columns]
     has_digit = [re.search(r"\d", text) is not None for text in texts]
     names = range(self.num_names)
-    self.left = [i in names or not has for i, has in enumerate(has_digit)]
+    self.left = [
+      i in names or not has or self.header[i] == "Verdict"
+      for i, has in enumerate(has_digit)
+    ]
 
 
 def axes_of(study: StudyCells) -> list[str]:

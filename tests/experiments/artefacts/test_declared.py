@@ -275,7 +275,11 @@ def test_one_of_many_quantities_is_not_held_by_chance():
 def test_seeds_that_would_decide():
   text_of = lambda *values: Quantity("it", values).text(1)
   # ((1.960 + 0.842) * sd / mean)^2 = 306 for many seeds; t needs three more.
-  assert text_of(1.0, -1.0, 0.5) == "0.167 (-2.42 to 2.75; needs 309 seeds)"
-  assert text_of(1.0, -1.0, 0.01).endswith("; needs more than 1,000 seeds)")
-  assert text_of(0.0, 0.0).endswith("; needs more than 1,000 seeds)")
+  assert (
+    text_of(1.0, -1.0, 0.5) == "0.167 (-2.42 to 2.75; 309 seeds would decide)"
+  )
+  assert text_of(1.0, -1.0, 0.01).endswith(
+    "; more than 1,000 seeds would decide)"
+  )
+  assert text_of(0.0, 0.0).endswith("; more than 1,000 seeds would decide)")
   assert text_of(1.0, 1.1, 0.9) == "1 (0.752 to 1.25)"  # It is decided.

@@ -64,6 +64,7 @@ def test_the_flags_of_a_schedule():
     np.testing.assert_array_equal(table.time, expected.time)
 
 
+@pytest.mark.slow
 def test_compressed_messages_and_fewer_steps_are_faster():
   time = lambda *flags: prepare(*FED_BUFF, *flags).timetables[0].time[-1]
   plain = time()

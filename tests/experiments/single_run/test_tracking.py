@@ -50,7 +50,7 @@ def calls_of(library):
   )
 
 
-@pytest.mark.default_cases("mlflow")
+@pytest.mark.slow
 def test_a_run(library, tmp_path):
   folder = tmp_path / "mine"
   flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2")

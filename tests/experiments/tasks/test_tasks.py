@@ -74,7 +74,7 @@ def test_digits():
 
 
 @pytest.mark.parametrize("name", sorted(image_tasks.DATASETS))
-@pytest.mark.default_cases("digits", "mnist")
+@pytest.mark.default_cases("digits")
 def test_every_model_takes_the_shape_of_every_data_set(name):
   dataset = image_tasks.DATASETS[name]
   size = {"digits": 8, "mnist": 28, "fmnist": 28}.get(name, 32)
