@@ -105,19 +105,34 @@ class RunPrograms:
       layout.put_frozen(state.frozen),
     )
 
-  def trace_programs(self, shapes: RunState) -> dict[str, jax.stages.Traced]:
+  def trace_programs(
+    self, shapes: RunState, names: Iterable[str] = ("rounds", "evaluation")
+  ) -> dict[str, jax.stages.Traced]:
     """Traces rounds and evaluation; `compile` compiles them.
 
     What callers wrote fails here, before anything is compiled.
 
     Args:
       shapes: shapes of the state, for the settings that are present.
+      names: which programs are needed.
 
     Returns:
       The programs by name; no 'evaluation' if nothing is measured.
     """
-    if self._shapes == shapes:
-      return self._traced
+    if self._shapes != shapes:
+      self._inputs = self._arguments(shapes)
+      self._shapes, self._traced = shapes, {}
+      self._programs, self._needed = {}, {}
+    for name in names:
+      if name not in self._traced:
+        arguments = self._inputs[name]
+        program = self._jitted(name, arguments[0]).trace(*arguments)
+        # None if it has no output, as nothing is measured.
+        self._traced[name] = program if program.out_info else None
+    return {n: p for n in names if (p := self._traced[n]) is not None}
+
+  def _arguments(self, shapes):
+    """The inputs of the programs, by name, for a state of such shapes."""
     layout = self.config.layout
     with self.open_feed() as new_feed:
       state = RunState(
@@ -126,19 +141,10 @@ class RunPrograms:
         layout.put_frozen(shapes.frozen),
       )
       segment = new_feed.shapes_of_segments()
-    self._inputs = {
+    return {
       "rounds": self._rounds_inputs(state, segment, 0, 0, _zero_words),
       "evaluation": self._evaluation_inputs(state),
     }
-    traced = {
-      name: self._jitted(name, arguments[0]).trace(*arguments)
-      for name, arguments in self._inputs.items()
-    }
-    self._traced = {
-      n: program for n, program in traced.items() if program.out_info
-    }
-    self._shapes, self._programs, self._needed = shapes, {}, {}
-    return self._traced
 
   def _jitted(self, name, state):
     """A program by its name, as logs and profiles call it.
@@ -177,7 +183,8 @@ class RunPrograms:
     Returns:
       The programs by name.
     """
-    wanted_names = self._traced.keys() & set(names)
+    traced_names = {n for n, p in self._traced.items() if p is not None}
+    wanted_names = traced_names & set(names)
     while wanted_names - self._programs.keys():
       if self._compile_and_shrink(wanted_names):
         shapes, self._shapes = self._shapes, None

@@ -211,8 +211,27 @@ class Simulator:
       ValueError: as `init` does.
       TypeError: as `init` does.
     """
-    self._trace(params)
+    self.trace(params)
     return self._programs.compile()
+
+  def trace(
+    self, params: Params, names: Sequence[str] = ("rounds", "evaluation")
+  ) -> dict[str, jax.stages.Traced]:
+    """Traces programs of a run; what they call fails here if it is wrong.
+
+    Args:
+      params: see `init`.
+      names: which programs.
+
+    Returns:
+      The programs by name; no 'evaluation' if nothing is measured.
+
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
+    programs, initial_state = self._prepare(params, self._seeds or (0,))
+    return programs.trace_programs(initial_state.shapes, names)
 
   @property
   def computation(self) -> dict[str, Any] | None:
@@ -315,18 +334,13 @@ class Simulator:
       ValueError: as `init` does.
       TypeError: as `init` does.
     """
-    evaluation = self._trace(params).get("evaluation")
+    evaluation = self.trace(params, ["evaluation"]).get("evaluation")
     return [] if evaluation is None else list(evaluation.out_info)
 
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; for a grid with the leading axis S."""
     programs = self._programs_of_state(state)
     return programs.params(_arrays_of(state))
-
-  def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
-    """The programs of a run, traced and not compiled."""
-    programs, initial_state = self._prepare(params, self._seeds or (0,))
-    return programs.trace_programs(initial_state.shapes)
 
   def _seeds_of(self, seed: int | None) -> Sequence[int]:
     """The seeds of a grid, or the one of a single run.

@@ -118,6 +118,8 @@ class StudyRuns(NamedTuple):
       simulator = Simulator(method.make, grid=grid, **arguments)
       # What depends on options may be found only when rounds are traced.
       if metric or method.options or condition.keys() & DEFAULTS.keys():
+        if grid is first_grid:  # Another grid has the same rounds.
+          simulator.trace(self.params)
         names = simulator.metric_names(self.params)
         if self.own_models:
           data = _of_seed(arguments["data"], self.report_seeds[0])

@@ -51,7 +51,7 @@ def trace(**settings):
     grid={"rate": [0.1, 0.2]}, batch_size=2, local_steps=1, grid_map="vmap",
     **settings,
   )
-  simulator._trace(jnp.ones((2, 2, 1, 3)))
+  simulator.trace(jnp.ones((2, 2, 1, 3)))
 try:
   trace()
 except ValueError as error:

@@ -36,7 +36,7 @@ def lowered(algorithm, **settings):
   simulator = fo.Simulator(algorithm, TASK.data, **SETTINGS | settings)
   return {
     name: traced.lower(lowering_platforms=PLATFORMS).as_text()
-    for name, traced in simulator._trace(TASK.params).items()
+    for name, traced in simulator.trace(TASK.params).items()
   }
 
 
