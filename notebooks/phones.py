@@ -5,10 +5,13 @@ has, in its metadata, the picture that the site shows on phones.
 """
 
 import base64
+import copy
 import io
 
 from IPython import display, get_ipython
 from PIL import Image
+
+from fedjax_opt.study.plots import panels
 
 _COLORS = 128  # Make the file a third as large, and are hardly seen.
 
@@ -24,7 +27,8 @@ def small(png: bytes) -> str:
 def _show(picture) -> None:
   """Displays a picture as it does itself, with what phones show of it."""
   data, metadata = picture.in_notebook()
-  if narrow := picture.for_phones():
+  narrow = copy.deepcopy(picture)
+  if panels.stack(narrow):
     metadata["image/png"]["phone"] = small(narrow._repr_png_())
   display.display(data, metadata=metadata, raw=True)
 

@@ -1,7 +1,6 @@
 """What all figures share: files, size, style, colours and axes."""
 
 import contextlib
-import copy
 import functools
 import os
 import pathlib
@@ -103,13 +102,6 @@ def _picture_class() -> type:
       png = io.BytesIO()
       self.savefig(png, format="png")
       return png.getvalue()
-
-    def for_phones(self) -> "Picture | None":
-      """A copy with panels below one another, as `panels.stack` has them."""
-      from fedjax_opt.study.plots import panels
-
-      narrow = copy.deepcopy(self)
-      return narrow if panels.stack(narrow) else None
 
     def in_notebook(self) -> tuple[dict[str, Any], dict[str, Any]]:
       """What a notebook shows, and the picture's size: data and metadata."""
