@@ -67,9 +67,7 @@ def as_called_here(text: str) -> str:
 def line(program: str, arguments: Iterable[str]) -> str:
   """A command line of a program of `experiments`, as called here."""
   # A method may be written over several lines.
-  words = shlex.join(
-    " ".join(a.split()) if "\n" in a else a for a in arguments
-  )
+  words = shlex.join(" ".join(a.split()) if "\n" in a else a for a in arguments)
   return as_called_here(f"python -m experiments.{program} {words}")
 
 
