@@ -135,6 +135,8 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
   """The partition and the number of clients, if the task's data are divided."""
   if flag_values["population_dir"]:
     why = "the clients come from population_dir"
+  elif flag_values["client_column"]:
+    why = f"client_column={flag_values['client_column']!r} names the clients"
   elif has_clients:
     why = f"the clients of task {flag_values['task']} come with its data"
   else:

@@ -42,6 +42,7 @@ def answer_parts(study: StudyCells) -> tuple[str, list[str]]:
     groups=[(dict(names), conditions) for names, conditions in groups.items()],
     counts=_counts(study),
     of_all=_methods_by_verdict(study, study.verdicts),
+    failed=_not_tuned(study),
   )
   over = " over the seeds that all methods have" * study.has_shared_seeds
   begin = f"By mean {words.metric_words(study.metric)}{over}"
@@ -60,6 +61,16 @@ def _methods_by_verdict(
     )
     for kind in dict.fromkeys(v.kind for v in verdicts)
   }
+
+
+def _not_tuned(study: StudyCells) -> list[str]:
+  """Methods that tried several settings, of which somewhere all collapsed."""
+  failed = (
+    study.names[cell.method]
+    for cell in study.cells
+    if cell.num_collapsed == cell.budget > 1
+  )
+  return list(dict.fromkeys(failed))
 
 
 def _counts(study: StudyCells) -> list[tuple[str, int, int]]:

@@ -342,5 +342,5 @@ def shared(study: StudyCells) -> ReportTable | None:
   ]
   if seconds := sum(cell.seconds for cell in study.cells):
     time = words.seconds(seconds)
-    rows.append({"Setting": "Time of all runs", "Value": time})
+    rows.append({"Setting": "Wall time of all runs", "Value": time})
   return ReportTable(rows, 2) if rows else None
