@@ -50,9 +50,12 @@ def run_cell(
 ) -> tuple[ReferenceCell, list[Record]]:
   """Runs a cell; returns it with its records.
 
-  These are the records of the grid, of its extensions, and of the report.
+  These are the records of the grid, of its extensions, and of the report. Two
+  cells may have a run in common, and run side by side: each has a folder.
   """
   planned, found = cell.planned, []
+  name = str(cell.file).removesuffix("".join(cell.file.suffixes[-2:]))
+  store = dataclasses.replace(store, folder=store.folder / name)
 
   def run(grid, seeds, is_report):
     start, spec = len(found), planned.at(grid, seeds, is_report)
