@@ -77,6 +77,10 @@ from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label, setting_label
 
 _MARK = "study.json"  # The file that marks the folder of a study.
+# Flags of a study that say how methods run.
+_OF_METHODS = (
+  "jobs", "executor", "report_seeds", "nested", "crossed", "budget",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -104,6 +108,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   folder = _folder(request)
   store = Store(folder / "runs")
   cell_runs.check(planned, store, request)
+  cell_runs.check_test_examples(existing, planned, store.loader)
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
@@ -135,10 +140,16 @@ def _planned_and_existing(
     return planned_cells.plan(request), []
   runs = cell_runs.load_runs(request.runs)
   if not request.methods:
-    if name := next(iter(request.flags), None):
+    unused = request.flags | {
+      field.name: value
+      for field in dataclasses.fields(request)
+      if field.name in _OF_METHODS
+      and (value := getattr(request, field.name)) != field.default
+    }
+    if name := next(iter(unused), None):
       raise ValueError(
-        f"{name}={request.flags[name]}: the runs have their own flags; leave "
-        f"{name} out, or give methods too"
+        f"{name}={unused[name]}: the runs have their own flags; leave {name} "
+        "out, or give methods too"
       )
     varied = cell_runs.varied_among([run.config for run in runs])
     return [], cell_runs.cells_of_runs(runs, varied)

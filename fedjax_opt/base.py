@@ -42,8 +42,8 @@ ClientRule = Annotated[
   fields.CLIENT_RULE,
 ]
 
-# Which numbers a seed draws. One more whenever the same options and seed would
-# give other cohorts, batches or clients; runs made with another one are not
+# The version of the random streams. Add 1 whenever the same options and seed
+# would give other cohorts, batches or clients; runs of another version are not
 # resumed. A record without this number has 1.
 #   2: samplers draw few of more than 4,096 clients without shuffling all of
 #      them (uniform, cyclic, poisson), as `random_k` does of entries; cyclic
@@ -139,10 +139,10 @@ class Algorithm(NamedTuple):
       normalization. The server's statistics must become the mean of the
       clients', and nothing else may change them (see `running_statistics`). If
       False, such a model is refused.
-    may_be_clipped: whether clients may send less than they returned, as with
-      `max_update_action='clip'`. Not if the server keeps the mean of what
-      clients keep: one clipped change would part the two for good, and move the
-      point to which the algorithm converges. If False, clipping is refused.
+    may_be_clipped: whether a long update may be shortened, as
+      `max_update_action='clip'` does. False if the server keeps the mean of
+      what clients keep: one shortened update would part the two for good, and
+      move the point to which the algorithm converges. Clipping is then refused.
     costs_differ: whether a hyperparameter decides what is sent, as the
       probability of `prox_skip` does. A setting of a grid that has diverged is
       then computed on, because no other setting has its costs.

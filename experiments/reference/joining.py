@@ -19,8 +19,8 @@ from fedjax_opt.files import folders, locks
 
 # What a reference takes of a request; flags of runs are checked apart.
 _TAKEN = (
-  "methods", "flags", "output_dir", "progress", "reference", "jobs", "executor",
-  "budget",
+  "methods", "flags", "output_dir", "progress", "study", "reference", "jobs",
+  "executor", "budget",
 )  # fmt: skip
 
 
@@ -40,7 +40,9 @@ def run(request: Request) -> int:
   }
   if unfit_flags:
     name, value = next(iter(unfit_flags.items()))
-    raise ValueError(f"{name}={value}: the reference sets it; leave {name} out")
+    raise ValueError(
+      f"{name}={value}: a reference takes no such flag; leave {name} out"
+    )
   output_dir = f"runs/reference/{pathlib.Path(request.reference).stem}"
   if request.output_dir is not None:
     output_dir = output_dir_of(request.output_dir)

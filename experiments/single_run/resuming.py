@@ -19,7 +19,7 @@ from fedjax_opt.results.checkpoint import Checkpoints, what_differs
 
 
 def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
-  """Where to save a run and whether to resume it, or the run that is done.
+  """What a run is saved to and goes on from, or the run if it is done.
 
   Returns:
     The checkpoints, None if none are saved; and the run, None unless it is
@@ -39,14 +39,16 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
+    # A run that was stopped before its first checkpoint starts again.
+    is_resumed = Checkpoints.are_in(folder)
+    if not is_resumed and not (output_dir / "summary.json").exists():
+      before |= {name: config[name] for name in ("versions", "device")}
     if clash := what_differs(_identity_to_resume(before), identity):
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run with {clash}; give what "
         "that run had, or another folder"
       )
     _check_rounds(output_dir, before["rounds"], spec)
-    # A run that was stopped before its first checkpoint starts again.
-    is_resumed = Checkpoints.are_in(folder)
     run = _complete(output_dir)
     if run is not None and run.summary["config"]["rounds"] == spec.rounds:
       return None, run

@@ -80,10 +80,10 @@ class RunOutput:
     return self._stopping.is_over(report.history)
 
   def _end_evaluation(self, history: History) -> None:
-    """What follows an evaluation of this process, not of one that it resumes.
+    """Writes an evaluation that this process made.
 
-    A resumed run rewrites `metrics.csv` when it has measured its first new
-    round.
+    Evaluations from before a run was resumed are written with the first of
+    these.
     """
     self._writer.write(history)
     if self._seconds_to_first_evaluation is None:

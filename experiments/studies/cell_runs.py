@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +45,8 @@ Sets = dict[str, sizes.ExampleSet]
 def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
   """Checks the cells that will run, with their data; compiles nothing.
 
-  Each method is checked under one condition, each condition with one method.
+  Each method and each condition is in a cell that is checked; not each pair of
+  them.
 
   Args:
     cells: which.
@@ -134,7 +134,7 @@ def _with_files(cell: Cell) -> Cell:
   files = cell.files._replace(
     commands=tuple(dict.fromkeys(map(_command, runs))),
     per_client=_per_client(report),
-    step_sizes=_step_sizes(report),
+    step_sizes=_step_sizes(report, cell) if report else {},
     is_verified=all(run.is_verified for run in runs),
   )
   return dataclasses.replace(cell, files=files)
@@ -164,13 +164,14 @@ def _per_client(run: Run | None) -> dict[str, np.ndarray]:
   }
 
 
-def _step_sizes(run: Run | None) -> dict[str, np.ndarray]:
-  """The traces of the first point, each [R, C, K]."""
-  path: pathlib.Path | None = None if run is None else run.folder / "traces.npz"
-  if path is None or not path.exists():
+def _step_sizes(run: Run, cell: Cell) -> dict[str, np.ndarray]:
+  """The traces of the first point of the chosen setting, each [R, C, K]."""
+  path = run.folder / "traces.npz"
+  if not path.exists():
     return {}
+  first = run.points.index(cell.report_runs.points[0])
   with np.load(path) as traces:
-    return {name: traces[name][0] for name in traces.files}
+    return {name: traces[name][first] for name in traces.files}
 
 
 def setup_of(
@@ -314,6 +315,31 @@ def check_labels(
         f"method: the run {str(old.parts[0].run.folder)!r} has the label "
         f"{cell.method!r} too; give the method a label=NAME of its own"
       )
+
+
+def check_test_examples(
+  existing: Sequence[Cell], planned: Sequence[PlannedCell], loader: Loader
+) -> None:
+  """Checks that existing runs were tested on what their condition's others are.
+
+  Raises:
+    ValueError: naming a run.
+  """
+  tests: dict[str, tuple[Any, str]] = {}  # Condition -> digest, of whom.
+  for cell in existing:
+    run = cell.parts[0].run
+    of_run = run.config.get(digest.DATA_DIGESTS, {}).get("test")
+    whose = f"the run {str(run.folder)!r}"
+    first, other = tests.setdefault(str(cell.condition), (of_run, whose))
+    if of_run != first:
+      raise ValueError(f"runs: {whose} has other test examples than {other}")
+  for cell in planned:
+    if (key := str(cell.condition)) in tests:
+      first, other = tests[key]
+      if loader.load(cell.spec).digests.get("test") != first:
+        raise ValueError(
+          f"runs: {other} has other test examples than method {cell.method}"
+        )
 
 
 def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:

@@ -67,7 +67,7 @@ class PlannedCell(NamedTuple):
     is_report: bool,
     partition_seed: int | None = None,
   ) -> Spec:
-    """What `tune_and_report` runs: grid, report, or grid on one partition."""
+    """The specification of one call of `run` in `tune_and_report`."""
     if partition_seed is not None:
       return self.spec.crossed(partition_seed, seeds)
     chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
@@ -113,13 +113,15 @@ def plan(request: Request) -> list[PlannedCell]:
   ]
   for label, method in zip(labels, request.methods, strict=True):
     _check_own(label, method, varied)
-  defaults = _for_own_models(request, fixed | conditions[0])
-  request = dataclasses.replace(request, flags=defaults | request.flags)
   cells = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
+      defaults = _for_own_models(request, fixed | condition)
+      with_defaults = dataclasses.replace(
+        request, flags=defaults | request.flags
+      )
       with reworded_errors(f"method {label}"):
-        cells.append(_cell(request, label, method, fixed, condition))
+        cells.append(_cell(with_defaults, label, method, fixed, condition))
   _check_used(request, cells)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in cells}
   if request.budget == "equal":

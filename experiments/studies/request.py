@@ -69,8 +69,8 @@ class Request:
       seeds are not used.
     crossed: Show how much of the spread of results comes from the choice of the
       setting, the partition and the seed. For this table alone, the whole grid
-      also runs on each of so many partitions with each of so many seeds.
-      Default: no such table.
+      also runs on N new partitions, on each with N new seeds. Default: no such
+      table.
     budget: equal: all methods that are tuned must try the same number of
       settings. unequal: they need not.
     metric: The metric by which methods are compared. Default: test_accuracy, or
@@ -100,7 +100,11 @@ class Request:
   crossed: int | None = _flag(field=fields.integer(2, most=MAX_ITEMS))
   budget: str = _flag("equal", field=fields.choice(*BUDGETS))
   metric: str | None = _flag()
-  min_effect: float | None = _flag()
+  min_effect: float | None = _flag(
+    field=fields.plain_number(
+      "[0, inf)", "a difference of two values of the metric, not below 0"
+    )
+  )
   seeds_needed: float | None = _flag(
     field=fields.plain_number(
       "(0, inf)",

@@ -180,7 +180,7 @@ def folder_name(words: str, identity: Mapping[str, Any]) -> str:
 
   Args:
     words: converted to letters, digits and `_.=-`, beginning with a letter.
-    identity: name -> value; entries that are None do not count.
+    identity: name -> value; entries that are None are left out.
   """
   words = re.sub(r"[^\w.=-]+", "_", words, flags=re.ASCII)
   words = re.sub(r"^[^A-Za-z]+", "", words).rstrip("_") or "run"

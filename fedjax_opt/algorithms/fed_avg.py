@@ -143,8 +143,8 @@ def _averaging_state(
   )
 
 
-# Ties go up, also where a mean is so much below a tie: the rounding of a sum
-# depends on the chunks in which clients are added.
+# A mean up to this much below a half is rounded up as a half is: its last bits
+# depend on the chunks in which clients are added.
 _TIE_TOLERANCE = 0.001
 
 

@@ -40,7 +40,7 @@ def timetables_of(
   """The timetable of each seed, or one for all.
 
   Args:
-    schedule: what `check_is_schedule` returned.
+    schedule: a value that `check_is_schedule` accepts.
     seeds: the runs' seeds.
     works: `() -> [work]`, the argument of a function, for each seed.
 

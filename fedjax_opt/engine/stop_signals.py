@@ -17,9 +17,9 @@ _SIGNALS = [
 class StopSignals:
   """Which signals came that are to end the run: Ctrl-C, a request to end.
 
-  None raises an exception at once: a segment that runs cannot be stopped, and
-  the state it started from is overwritten; a checkpoint is to be written to its
-  end; and an exception within a callback of the garbage collector would be
+  No signal raises an exception at once: a segment that runs cannot be stopped,
+  and the state it started from is overwritten; a checkpoint is to be written to
+  its end; and an exception within a callback of the garbage collector would be
   lost. Within `on_evaluation` the second Ctrl-C does what Ctrl-C did before the
   run. The run then ends after it, as with one that came before.
 

@@ -87,7 +87,7 @@ class RunWriter:
   A value of a diverged point is an empty cell in `metrics.csv`, and null in
   `summary.json`.
 
-      writer = RunWriter(output_dir, flags, points)
+      writer = RunWriter(output_dir, config, points)
       for ...:
         history.append(round_number, values)
         writer.write(history)

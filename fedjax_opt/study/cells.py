@@ -78,7 +78,7 @@ class CellFiles(NamedTuple):
     per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
       every client on its own held-out examples, for the report's first seed,
       [M], NaN for a client without any; {} if not measured.
-    step_sizes: step sizes of the report's first seed, each [R, C, K]; {} if
+    step_sizes: step sizes of the report's first point, each [R, C, K]; {} if
       they were not recorded.
     is_verified: whether they are known to be undamaged; see `Run`.
   """

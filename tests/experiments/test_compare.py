@@ -1,5 +1,6 @@
 """Studies that run: what they leave, what they find again, what they choose."""
 
+import copy
 import re
 import shutil
 import signal
@@ -9,6 +10,7 @@ import pytest
 
 from experiments import compare
 from experiments.single_run import run_output, running
+from experiments.studies import cell_runs
 from experiments.studies.store import Store
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
@@ -293,3 +295,16 @@ def test_flags_beside_runs_alone(tmp_path, full_study, error_of):
   arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
   line = error_of(*arguments, program=compare)
   assert "rounds=7: the runs have their own flags" in line
+  arguments = (f"--runs={run_of}", "--nested", f"--output_dir={tmp_path}")
+  line = error_of(*arguments, program=compare)
+  assert "nested=True: the runs have their own flags" in line
+
+
+def test_runs_on_other_test_examples_are_not_compared(full_study):
+  (folder,) = (full_study / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
+  (cell,) = cell_runs.cells_of_runs([load_run(folder)], ())
+  other = copy.deepcopy(cell)
+  cell_runs.check_test_examples([cell, other], [], None)
+  other.parts[0].run.config["data_digests"]["test"] = "0"
+  with pytest.raises(ValueError, match="has other test examples than the run"):
+    cell_runs.check_test_examples([cell, other], [], None)

@@ -270,6 +270,18 @@ def test_clients_on_disk_have_the_validation_examples_that_they_have(tmp_path):
   assert {cell.spec.select_on for cell in cells} == {"train"}
 
 
+@pytest.mark.parametrize("tasks", ["digits_logistic,lasso", "lasso,digits"])
+def test_defaults_for_own_models_are_of_each_condition(tasks):
+  ditto = "--method=ditto client=sgd"
+  cells = planned(f"--task={tasks}", FED_AVG, ditto, RATES)
+  of_task = {}
+  for cell in cells:
+    name = cell.condition["task"]
+    of_task.setdefault(name, set()).add(cell.spec.select_on)
+  assert of_task.pop("lasso") == {"validation"}
+  assert [*of_task.values()] == [{"clients"}]
+
+
 def test_cells_are_told_by_all_their_flags():
   base = (SCAFFOLD, RATES)
   name = lambda *flags: store.run_name(planned(*base, *flags)[0].spec)
