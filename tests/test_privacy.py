@@ -265,12 +265,6 @@ def reading_key(says_so):
 
 
 @pytest.mark.slow
-def test_an_algorithm_may_draw_secretly():
-  first, second = (run(reading_key(True), 1, FIXED).params for _ in range(2))
-  assert np.all(cases.flat(first) != cases.flat(second))
-
-
-@pytest.mark.slow
 def test_how_many_came_is_not_used():
   """FedDyn's h, without noise: the mean over the population of all g_i."""
   inner = fo.fed_dyn(cases.loss_fn, optax.sgd(LR), alpha=0.1)
