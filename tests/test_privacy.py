@@ -249,7 +249,7 @@ def test_all_processes_have_the_same_noise(monkeypatch):
   assert not np.array_equal(words_given[0], of_first)
 
 
-def reading_key(says_so):
+def reading_key():
   """Adds a number of the secret key."""
 
   def round(state, cohort):
@@ -259,9 +259,7 @@ def reading_key(says_so):
     number = bits[0].astype(float) * 1e-9
     return jax.tree.map(lambda leaf: leaf + number, state), reply
 
-  return fo.Algorithm(
-    lambda params: params, round, lambda s: s, has_secret_noise=says_so
-  )
+  return fo.Algorithm(lambda params: params, round, lambda s: s)
 
 
 @pytest.mark.slow
