@@ -123,22 +123,7 @@ for _name in ("mnist_mlp", "mnist_cnn", "resnet18", "vgg16"):
 
 
 # An H100 as XLA describes one that it finds; the facts are the data sheet's.
-H100 = """
-gpu_device_info {
-  threads_per_block_limit: 1024 threads_per_warp: 32
-  shared_memory_per_block: 49152 shared_memory_per_core: 233472
-  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
-  device_memory_size: 84942979072 shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 minor: 0 }
-  registers_per_core_limit: 65536 registers_per_block_limit: 65536
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 3 }
-device_description_str: "NVIDIA H100 80GB HBM3"
-"""
+H100 = (shared.HERE / "h100.textproto").read_text()
 
 
 # Where XLA would search the tiling of a product by trial, and has no card.

@@ -141,7 +141,7 @@ def fed_avg(
   Every turn is a run of its own, which begins with the same model. Only the
   first one traces and compiles, since all turns have one program: a turn has
   fewer rounds than lie between two evaluations. The answer has the time of the
-  rounds alone, and how much memory XLA plans for the program.
+  rounds alone.
 
   Args:
     workload: the round.
@@ -166,11 +166,9 @@ def fed_avg(
     result = simulator.run_all(params, rounds)
     shared.check_finite(jax.tree.leaves(result.params))
     of_device = jax.devices()[0].memory_stats() or {}
-    planned = result.needed_bytes and result.needed_bytes / 1e6
     return {
       "seconds": result.run_seconds,
       "compile_seconds": result.compile_seconds,
-      "planned": planned,
       "device_peak": of_device.get("peak_bytes_in_use", 0) / 1e6,
     }
 

@@ -16,8 +16,7 @@ from one small pool, that of ten clients, so the data are the same for every
 cohort. fedjax_opt vectorizes ten clients at a time, chunk after chunk; "auto"
 is what it chooses by itself. The floor takes the same local steps with one
 model and no federation. The peak is the largest resident memory of the process
-with all its libraries, for Flower without Ray's processes; "planned" is what
-XLA says the compiled program needs, data included.
+with all its libraries, for Flower without Ray's processes.
 
 Grid: FedDualAvg on LASSO I of the composite optimization paper, all points in
 one program; what other frameworks take for so many is the time of one FedAvg
@@ -97,15 +96,6 @@ PARTS = {
 }
 
 
-def with_ratios(frame: pandas.DataFrame) -> pandas.DataFrame:
-  """Of the programs that ran, with time and memory over the least size's."""
-  rows = frame.sort_values("size").groupby(["task", "framework"])
-  least = rows[["ms / round", "peak, MB"]].transform("first")
-  frame["ms of the smallest"] = frame["ms / round"] / least["ms / round"]
-  frame["peak of the smallest"] = frame["peak, MB"] / least["peak, MB"]
-  return frame
-
-
 def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
   """A panel for each task of a part: rounds a second over the size."""
   styles = plots.method_styles(sorted({*frame["framework"]}))
@@ -148,7 +138,7 @@ def main() -> None:
     runs = {}
     for group in groups():
       runs |= shared.measure(group, pythons, TURNS)
-    frame = with_ratios(shared.frame_of(runs))
+    frame = shared.frame_of(runs)
     print(f"\n{title}\n{shared.table_of(frame)}", flush=True)
     frames.append(frame.assign(label=label, panel=f"{title}, " + frame["task"]))
   frame = pandas.concat(frames)

@@ -460,7 +460,6 @@ def frame_of(runs: Mapping[tuple[str, str, int], Run]) -> Any:
       "range": run.cells[1],
       "start + compile, s": run.start,
       "peak, MB": run.last["peak"],
-      "planned, MB": run.last.get("planned") or np.nan,
     }
     for (task, name, size), run in runs.items()
   )

@@ -249,7 +249,7 @@ def test_all_processes_have_the_same_noise(monkeypatch):
   assert not np.array_equal(words_given[0], of_first)
 
 
-def reading_key(says_so):
+def reading_key():
   """Adds a number of the secret key."""
 
   def round(state, cohort):
@@ -259,15 +259,7 @@ def reading_key(says_so):
     number = bits[0].astype(float) * 1e-9
     return jax.tree.map(lambda leaf: leaf + number, state), reply
 
-  return fo.Algorithm(
-    lambda params: params, round, lambda s: s, has_secret_noise=says_so
-  )
-
-
-@pytest.mark.slow
-def test_an_algorithm_may_draw_secretly():
-  first, second = (run(reading_key(True), 1, FIXED).params for _ in range(2))
-  assert np.all(cases.flat(first) != cases.flat(second))
+  return fo.Algorithm(lambda params: params, round, lambda s: s)
 
 
 @pytest.mark.slow

@@ -71,18 +71,12 @@ def follow(server, x64, *, concurrency, buffer, lost=0.0, mu=0.0, system=""):
     rule = reference.Sgd(cases.LR)
     return reference.descend(x, objective, rows, rule).xs[-1]
 
-  def choose(number, flying):
+  def choose(flying):
     return rng.choice([c for c in range(cases.M) if c not in flying])
 
+  is_lost = lambda: rng.random() < lost
   return reference.events(
-    server,
-    work,
-    choose,
-    lambda number, client: seconds(client),
-    lambda number: rng.random() < lost,
-    concurrency,
-    buffer,
-    STEPS,
+    server, work, choose, seconds, is_lost, concurrency, buffer, STEPS
   )
 
 

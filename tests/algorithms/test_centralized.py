@@ -110,9 +110,7 @@ def test_the_optimum_equals_the_loop():
   result = optimum(
     TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=tries
   )
-  x = reference.fista(
-    TASK.problem, EVERYTHING, OF_LOOP, 1024.0, tries, 0.0, halve=True
-  )
+  x = reference.fista(TASK.problem, EVERYTHING, OF_LOOP, 1024.0, tries)
   assert np.linalg.norm(x - TASK.problem.x0) > 0.1  # Some were accepted.
   assert_close(result.params, x, 1e-10)
 

@@ -97,7 +97,7 @@ def test_the_averaged_iterate_equals_the_loop(x64, osp):
   looped = reference.fed_dual_avg(
     task.problem, rounds, OF_L1, *rates, only_server_prox=osp
   )
-  xs, _, duals = zip(*looped, strict=True)
+  xs, duals = zip(*looped, strict=True)
   expected = reference.averaged_iterate(duals, rounds, OF_L1, *rates)
   rtol = 1e-10 if x64 else 1e-5
   # Before the first round there is only the image of the start.
@@ -175,7 +175,7 @@ def test_a_grid_equals_the_loop():
   for end, point in zip(ends, grid_points(grid), strict=True):
     strength, *rates = (point[name] for name in grid)
     psi = reference.Nuclear(KERNEL, (4, 3), strength)
-    *_, (last, _) = reference.fed_mid(SOFTMAX.problem, rounds, psi, *rates)
+    *_, (last,) = reference.fed_mid(SOFTMAX.problem, rounds, psi, *rates)
     assert_close(end, last, 1e-5)
 
 

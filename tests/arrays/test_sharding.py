@@ -13,7 +13,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from fedjax_opt import Population, Simulator, fed_avg
 from fedjax_opt.arrays import sharding
-from tests.helpers import several_devices
+from tests.helpers import refusals, several_devices
 from tests.helpers.commands import REPOSITORY, free_address
 
 
@@ -194,22 +194,12 @@ def test_how_devices_are_divided(
   assert tuple(mesh.shape.values()) == shape
 
 
-@pytest.mark.parametrize(
-  ("client_devices", "grid_devices", "processes", "message"),
-  [
-    (3, 1, 1, "client_devices=3: must divide the number of devices, 8"),
-    (16, None, 1, "client_devices=16: must divide the number of devices, 8"),
-    (1, 3, 1, "grid_devices=3: must divide the number of devices, 8"),
-    (8, 2, 1, "client_devices=8 x grid_devices=2: must divide"),
-    (2, 4, 1, "grid_devices=4: must divide the number of settings, 6"),
-    (4, 1, 2, "client_devices=4 x grid_devices=1: must be all 8 devices, as "
-     "there are 2 processes"),
-  ],
-)  # fmt: skip
-def test_meshes_that_cannot_be(
-  monkeypatch, client_devices, grid_devices, processes, message
-):
-  monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
-  monkeypatch.setattr(jax, "process_count", lambda: processes)
-  with pytest.raises(ValueError, match=message):
+def mesh(client_devices, grid_devices, processes=1):
+  devices = jax.local_devices() * 8
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(jax, "devices", lambda: devices)
+    patch.setattr(jax, "process_count", lambda: processes)
     sharding.make_mesh(client_devices, grid_devices, 6, 10)
+
+
+test_is_refused = refusals.of_table("meshes.txt", mesh)

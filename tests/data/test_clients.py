@@ -15,6 +15,7 @@ from fedjax_opt.data.pools import check_fits, hold_out
 from fedjax_opt.engine import inputs
 from tests.helpers import refusals
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 pytestmark = pytest.mark.quick
 
@@ -114,22 +115,11 @@ def test_a_type_that_cannot_be_read_again(tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
-INDICES = "indices must have shape [M, n_max] or [sum of sizes], got "
-BAD_NPZ = {
-  "must hold the arrays x, y and either client_ids": {"x": np.ones(2)},
-  "it holds sizes, x, y": {**pool(), "sizes": [1]},
-  "sizes: has 3; must be in [0, 2]": {"indices": [[0, 1]], "sizes": [3]},
-  "sizes: has -1; must be in [0, inf)": {"indices": [0], "sizes": [-1, 2]},
-  f"{INDICES}[2] of 1 sizes with sum 3": {"indices": [0, 1], "sizes": [3]},
-  f"{INDICES}[2, 1] of 1 sizes": {"indices": [[0], [1]], "sizes": [1]},
-  "must be whole numbers": {"indices": [0, 1], "sizes": [2.0]},
-  "cannot be read (Object arrays cannot": {"client_ids": np.array([None] * 6)},
-}
-
-
-@pytest.mark.parametrize("message", BAD_NPZ)
-def test_bad_npz(tmp_path, message):
-  arrays = BAD_NPZ[message]
+@pytest.mark.parametrize(
+  ("arrays", "message"), read_cases("data/refused.txt", "npz")
+)
+def test_bad_npz(tmp_path, arrays, message):
+  arrays = eval(arrays)
   path = tmp_path / "data.npz"
   np.savez(path, **({} if "x" in arrays else pool()), **arrays)
   assert message in refusal(ClientData.from_npz, path)
@@ -159,25 +149,11 @@ def make(x=(1.0, 2.0, 3.0), y=(0, 1, 0)):
   return ClientData.from_client_ids({"x": x, "y": np.asarray(y)}, OWNERS)
 
 
-OUTSIDE = {
-  # It became the label 1.
-  "['y'] must be from -2147483648 to 2147483647, because they become int32; "
-  "row 1 has 4294967297 (1 such rows)": np.array([0, 2**32 + 1, 1]),
-  "int32; row 2 has 2147483648 ": np.array([0, 1, 2**31], np.uint32),
-  "int32; row 0 has 2147483648 (2": np.array([2**31, 0, -(2**40)]),
-  "['x'] must be from 0 to 4294967295, because they become uint32; row 1 has "
-  "4294967296 ": np.array([0, 2**32, 0], np.uint64),
-  "float32; row 2 has -1e+39 ": np.array([0.0, 1.0, -1e39]),
-  "['x']: real parts must be from ": np.array([0.0, 1e39, 1.0]) + 1j,
-  "['x']: imaginary parts must be from ": np.array([0.0, 1.0, 1e39]) * 1j,
-  "convert it to float64": np.zeros(3, np.longdouble),
-  "convert it to complex128": np.zeros(3, np.clongdouble),
-}
-
-
-@pytest.mark.parametrize("message", OUTSIDE)
-def test_what_does_not_fit_is_named(message):
-  values = OUTSIDE[message]
+@pytest.mark.parametrize(
+  ("values", "message"), read_cases("data/refused.txt", "outside")
+)
+def test_what_does_not_fit_is_named(values, message):
+  values = eval(values)
   name = "y" if "['y']" in message or values.dtype == np.uint32 else "x"
   actual = refusal(make, **{name: values})
   assert actual.startswith(f"examples['{name}']")

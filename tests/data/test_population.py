@@ -17,6 +17,7 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.data.population_files import File
 from tests.helpers.file_limits import limited
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 SIZES = (3, 0, 5, 1, 0, 4, 2)
 BIN = ("x.bin", "y.bin", "mask.bin")
@@ -257,25 +258,11 @@ def test_a_file_is_missing_cut_or_too_long(folder, name, delta):
     )
 
 
-INDICES = {
-  "(sizes=None: must be whole numbers of shape [M]); wr": {"sizes": None},
-  "(sizes: is int64[1, 1]; must be whole numbers of sha": {"sizes": [[3]]},
-  "(sizes: has -1; must be in [0, 2147": {"sizes": [3, 0, 5, -1, 0, 6, 2]},
-  "(has no examples); write the population again": {"sizes": [0] * 7},
-  "has 360 bytes; must have 384 bytes, ": {"sizes": [3, 0, 5, 1, 0, 4, 3]},
-  "(digests: is int64[7, 2]; must be ": {"digests": np.zeros((7, 2), int)},
-  "(field '../x': must be named with at": {"fields/../x": np.zeros(0)},
-  "must be named with at most 60 le": {"fields/" + "x" * 101: np.zeros(0)},
-  "an example of 'z' is |S3 []; must": {"fields/z": np.array([], "S3")},
-  "of 'z' is float64 [2, 0]": {"fields/z": np.zeros((0, 2, 0))},
-  "a NumPy .npz file of plain arrays ": {"fields/z": np.array([], object)},
-  "has 360 bytes; must have 720": {"fields/x": np.zeros((0, 2, 3))},
-}
-
-
-@pytest.mark.parametrize("message", INDICES)
-def test_an_index_that_cannot_be(folder, message):
-  path, change = folder / "population.npz", INDICES[message]
+@pytest.mark.parametrize(
+  ("change", "message"), read_cases("data/refused.txt", "index")
+)
+def test_an_index_that_cannot_be(folder, change, message):
+  path, change = folder / "population.npz", eval(change)
   with np.load(path) as file:
     arrays = dict(file) | change
   arrays = {name: v for name, v in arrays.items() if v is not None}
@@ -456,42 +443,18 @@ def with_third(**change):
 
 BAD = np.ones((5, 2, 3), np.float32)
 BAD[3, 1] = np.nan
-FIELDS = "x float32[2, 3], y int32[], mask bool[4]"
-CLIENTS = {
-  "clients: at least one must own an example, got 0 clients that own": [],
-  "clients: at least one must own an example, got 2": clients_of([0, 0]),
-  "clients[0]: examples={}: must be a dict of arrays": [{}],
-  "clients[0]: examples='x': must be a dict of arrays": {"x": np.ones(3)},
-  "field 'a/b': must be named with at most 60 letters, ": [{"a/b": np.ones(3)}],
-  f"field '{59 * 'x'}...: must be named with": [{"x" * 300: np.ones(3)}],
-  "an example of 'x' is float64 [0]; must be": [{"x": np.ones((3, 0))}],
-  "clients[0]: examples must not be named 'sizes'": [{"sizes": np.ones(3)}],
-  "clients[0]: has 2147483648 examples; must be at most 2147483647": (
-    [{"x": np.broadcast_to(np.uint8(0), 2**31)}]
-  ),
-  f"clients[2]: examples are x float32[2, 3], y int32[]; must be {FIELDS}": (
-    with_third(mask=None)
-  ),
-  "clients[2]: examples are x float64[3, 2], y int32[], mask bool[4]; must be "
-  f"{FIELDS}, as of clients[0]": with_third(x=np.ones((5, 3, 2))),
-  "clients[2]: examples: lengths differ (x 5, y 4, mask 5); must be equal": (
-    with_third(y=np.ones(4, int))
-  ),
-  "clients[2]: NaN in the data: examples['x'] must be finite, but row 3": (
-    with_third(x=BAD)
-  ),
-  "clients[2]: examples['y']=['a', 'b', 'c'": with_third(y=list("abcde")),
-}
 
 
-@pytest.mark.parametrize("message", CLIENTS)
-def test_clients_that_cannot_be(tmp_path, message):
+@pytest.mark.parametrize(
+  ("clients", "message"), read_cases("data/refused.txt", "clients")
+)
+def test_clients_that_cannot_be(tmp_path, clients, message):
   folder = tmp_path / "clients"
-  text = refusal(Population.write, folder, CLIENTS[message])
+  text = refusal(Population.write, folder, eval(clients))
   assert text.startswith(message)
   assert not folder.exists()
   folder.mkdir()  # One that was there stays, as empty as it was.
-  refusal(Population.write, folder, CLIENTS[message])
+  refusal(Population.write, folder, eval(clients))
   assert os.listdir(folder) == []
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from fedjax_opt.datasets import femnist
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 # Not sorted: the order in a file must not matter.
 WRITERS = ["f0003_10", "f0000_14", "f0002_07", "f0001_41"]
@@ -231,60 +232,22 @@ def test_wrong_schema(tmp_path, examples):
   ) in refusal(femnist.load, path, only_digits=True)
 
 
-VIEW = (
-  "DROP TABLE federated_data; CREATE VIEW federated_data AS WITH RECURSIVE "
-  "t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
-  "SELECT n AS client_id, n AS data FROM t"
-)
 ZEROS = zlib.compress(bytes(3 * MB)).hex()
 
 
-FEDJAX = {
-  "writer f0000_14 cannot be read (ValueError: its record is cut, or large": (
-    "UPDATE federated_data SET data = x'00'"
-  ),
-  "its record is cut, or larger than 1 MB); download the file again": (
-    f"UPDATE federated_data SET data = x'{ZEROS}'"
-  ),
-  "must have one client per writer; it has 5 clients of 4 writers": (
-    "INSERT INTO federated_data VALUES (CAST('hash:f0000_14' AS BLOB), 0)"
-  ),
-  # bytes(10**12) would be so many zeros.
-  "it has 4 clients of 0 writers": (
-    "UPDATE federated_data SET client_id = 1000000000000 + rowid"
-  ),
-  "must have at most 7 writers; it has more": (
-    "INSERT INTO federated_data SELECT rowid, 0 FROM federated_data"
-  ),
-  # It would compute its rows, here without end.
-  "federated_data is a view; must be a table, which holds its rows": VIEW,
-}
-TFF = {
-  "writer f0000_14 cannot be read (DecodeError: ": (
-    "UPDATE examples SET serialized_example_proto ="
-    " substr(serialized_example_proto, 1, 1000)"
-  ),
-  "(TypeError: ": "UPDATE examples SET serialized_example_proto = 7",
-  "(ValueError: ": "UPDATE examples SET serialized_example_proto = x''",
-  "all_train has no name": "UPDATE client_metadata SET client_id = 7",
-  "(ValueError: its records are larger than 1 MB); download the file again": (
-    "INSERT INTO examples SELECT split_name, client_id, zeroblob(1000000)"
-    " FROM examples"
-  ),
-}
-
-
-@pytest.mark.parametrize("message", [*FEDJAX, *TFF])
-def test_damaged(message, tmp_path, examples, monkeypatch):
+@pytest.mark.parametrize(
+  ("sql", "message"), read_cases("datasets/damaged_femnist.txt")
+)
+def test_damaged(sql, message, tmp_path, examples, monkeypatch):
   monkeypatch.setattr(femnist, "_LARGEST_RECORD", MB)
   monkeypatch.setattr(femnist, "_MOST_WRITERS", 7)
-  if message in TFF:
+  if "federated_data" not in sql:
     path = data_dir = write_tff(tmp_path / "tff.sqlite", examples)
   else:
     data_dir = write_fedjax(tmp_path / "fedjax", examples)
     path = data_dir / "federated_emnist_train.sqlite"
   with sqlite3.connect(path) as file:
-    file.executescript((FEDJAX | TFF)[message])
+    file.executescript(sql.format(ZEROS=ZEROS))
   file.close()
   text = refusal(femnist.load, data_dir)
   assert text.startswith(f"{path}: ")

@@ -12,6 +12,7 @@ from sklearn import datasets
 from fedjax_opt.datasets import table_columns, tables
 from tests.helpers import refusals
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 FRAME = pd.DataFrame(
   {
@@ -236,21 +237,10 @@ test_is_refused = refusals.of_table(
 
 
 @pytest.mark.parametrize(
-  ("name", "content", "message"),
-  [
-    ("no.csv", None, "No such file"),
-    ("t.xls", b"", "must be .csv, .tsv"),
-    ("t.csv", b"", "No columns to parse"),
-    ("t.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 fields"),
-    ("t.csv", b"a,b\n1,2,3\n4,5,6\n", "than the first line has names);"),
-    ("t.csv", b"# about\na,b\n1,2\n", "rows have more values than the first"),
-    ("t.csv", b"a, a\n1,2\n", "two columns are named 'a'"),
-    ("t.csv", b"a,b\n\xff\xfe,2\n", "codec can't decode"),
-    ("t.parquet", b"PAR1", "cannot be read"),
-    ("folder", "folder", "cannot be read"),
-  ],
+  ("file", "message"), read_cases("datasets/bad_files.txt", "tables")
 )
-def test_files_that_cannot_be_read(tmp_path, name, content, message):
+def test_files_that_cannot_be_read(tmp_path, file, message):
+  name, content = eval(file)
   path = tmp_path / name
   if content == "folder":
     path.mkdir()

@@ -12,6 +12,7 @@ import pytest
 from fedjax_opt.datasets import files, texts, tokenization
 from tests.helpers import text_data
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 
 @pytest.fixture
@@ -121,20 +122,12 @@ def test_what_is_not_there(tmp_path, dbpedia):
     assert message in refusal(texts.load, *arguments)
 
 
-BAD = {
-  "cannot be read (not enough values to unpack (expected 3, got 2)": "1,a\n",
-  "cannot be read (invalid literal for int()": "one,a,b\n",
-  "must have examples of 14 classes, got 1, of classes [14]": "15,a,b\n",
-  "got 1, of classes [99999999999998]": "\ufeff99999999999999,a,b\n",
-  "must have examples of 14 classes, got 1, of classes [-1]": "0,a,b\n",
-  "must have examples of 14 classes, got 0, of classes []": "",
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_files_that_cannot_be_read(dbpedia, message):
+@pytest.mark.parametrize(
+  ("content", "message"), read_cases("datasets/bad_files.txt", "texts")
+)
+def test_files_that_cannot_be_read(dbpedia, content, message):
   file = dbpedia / "dbpedia_csv" / "train.csv"
-  file.write_text(BAD[message])
+  file.write_text(eval(content))
   text = refusal(texts.load, "dbpedia", "train", dbpedia)
   assert text.startswith(str(file))
   assert message in text

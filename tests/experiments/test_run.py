@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import signal
-import subprocess
 import sys
 import time
 from unittest.mock import Mock
@@ -15,12 +14,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.single_run import job, run_output, running
+from experiments.single_run import extra_metrics, job, run_output, running
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
 from tests.helpers.commands import (
-  REPOSITORY,
   SMALL,
   call,
   flags_of_line,
@@ -286,7 +284,7 @@ def test_baselines_decide_their_cohort_and_have_no_server(algorithm, cohort):
 @pytest.mark.slow
 def test_gap_to_the_optimum(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(
-    run_output, "optimum", lambda *_: Optimum(None, 0.1, 0.0, 1)
+    extra_metrics, "optimum", lambda *_: Optimum(None, 0.1, 0.0, 1)
   )
   arguments = (
     "--algorithm=fed_dual_avg", "--regularizer=l1", "--strength=0.01",
@@ -369,14 +367,10 @@ def test_bad_output_dir(old_file, given, message, tmp_path, error_of):
   assert sorted(tmp_path.iterdir()) == before
 
 
-def test_missing_package(tmp_path):
-  hidden = "import sys; sys.modules['matplotlib'] = None; "
-  program = f"{hidden}from experiments.run import main; main(sys.argv)"
-  argv = (sys.executable, "-c", program, f"--output_dir={tmp_path / 'run'}")
-  process = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True)
-  assert process.stderr == (
-    "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"
-  )
+def test_missing_package(monkeypatch, tmp_path, error_of):
+  monkeypatch.setitem(sys.modules, "matplotlib", None)
+  line = error_of(f"--output_dir={tmp_path / 'run'}")
+  assert line == "pictures need matplotlib: pip install 'fedjax_opt[run]'"
 
 
 def test_too_little_memory_says_so_where_the_error_does_not(

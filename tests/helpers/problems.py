@@ -28,14 +28,6 @@ class LeastSquares:
     residual = a @ w - y
     return np.mean(residual**2) / 2, a.T @ residual / len(rows)
 
-  def hessian(self, rows):
-    a = self.examples["x"][rows]
-    return a.T @ a / len(rows)
-
-  def minimiser(self, rows):
-    a, y = self.examples["x"][rows], self.examples["y"][rows]
-    return np.linalg.lstsq(a, y, rcond=None)[0]
-
 
 @dataclasses.dataclass
 class SoftmaxRegression:

@@ -1,7 +1,10 @@
 """What is refused: always one line, and before anything is compiled."""
 
+import contextlib
 import dataclasses
 import functools
+import pathlib
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +47,13 @@ def check(call, line):
   assert "\n" not in text
   assert len(text) <= 250
   assert _TRIVIAL.issuperset(programs)
+
+
+def of_file(read, name, text):
+  """What a function makes of a file of this name that has this text."""
+  with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    pathlib.Path(name).write_text(text)
+    return read(name)
 
 
 def of_table(file, *functions, **values):

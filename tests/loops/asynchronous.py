@@ -9,9 +9,8 @@ what it sends lies on the heap until it arrives. The order of events:
 
 `work(x, client, version, draw) -> x_end` is what a client does; version and
 draw (how often it was sent out from that version before) tell its batches.
-`choose(n, in_flight) -> client` is who is sent out, `duration(n, client)` for
-how long and `is_lost(n)` whether what it sends is lost on arrival, of the n-th
-sending.
+`choose(in_flight) -> client` is who is sent out next, `duration(client)` for
+how long and `is_lost()` whether what it sends is lost on arrival.
 """
 
 import heapq
@@ -28,7 +27,6 @@ class Sending(NamedTuple):
   client: int
   version: int
   draw: int
-  step: int
   start: float
   end: float
   lost: bool
@@ -55,31 +53,34 @@ def events(server, work, choose, duration, is_lost, concurrency, buffer, steps):
   missing = concurrency
   while len(models) < steps:
     for _ in range(missing):
-      client = choose(number, flying)
+      client = choose(flying)
       flying.append(client)
       version = len(models)
       draw = drawn.get((client, version), 0)
       drawn[client, version] = draw + 1
       start = server.x.copy()
       end = work(start, client, version, draw)
-      until = now + duration(number, client)
-      sending = (client, version, draw, now, until, is_lost(number))
+      until = now + duration(client)
+      sending = Sending(client, version, draw, now, until, is_lost())
       heapq.heappush(heap, (until, number, sending, start, end))
       number += 1
     missing, now = 0, heap[0][0]
     while heap and heap[0][0] == now and len(models) < steps:
       _, _, sending, start, end = heapq.heappop(heap)
-      flying.remove(sending[0])
+      flying.remove(sending.client)
       arrived.append((sending, start, end))
       missing += 1
       if len(arrived) == buffer:
         step = len(models)
-        arrivals = [arrival for arrival in arrived if not arrival[0][5]]
-        updates = [(s[0], a, b, step - s[1]) for s, a, b in arrivals]
+        updates = [
+          (s.client, start, end, step - s.version)
+          for s, start, end in arrived
+          if not s.lost
+        ]
         if updates:
           server.step(updates)
         models.append(server.x.copy())
-        record.append([Sending(*s[:3], step, *s[3:]) for s, _, _ in arrived])
+        record.append([sending for sending, _, _ in arrived])
         arrived = []
   return np.array(models), record
 

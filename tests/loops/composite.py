@@ -3,8 +3,8 @@
 Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithms 2-5, the
 subgradient FedAvg of its code, and the sequential methods these are made of.
 Conventions are those of reference.py, and besides:
-  psi: has `value(x)` and `prox(x, step)`, the argmin over w of
-    step psi(w) + ||w - x||^2 / 2; x is the flat vector [d] of all parameters.
+  psi: has `prox(x, step)`, the argmin over w of step psi(w) + ||w - x||^2 / 2;
+    x is the flat vector [d] of all parameters.
   h: has `grad(w)`, the dual point, and `primal(z, step, psi)`, the gradient of
     (h + step psi)^* at z.
   client_lr: eta_c, a number, or a function `(r, k) -> eta` of round and step.
@@ -24,9 +24,6 @@ from tests.loops.rounds import mean
 class Zero:
   """psi = 0."""
 
-  def value(self, x):
-    return 0.0
-
   def prox(self, x, step):
     return x
 
@@ -36,9 +33,6 @@ class OnSlice:
 
   def __init__(self, part):
     self.part = part
-
-  def value(self, x):
-    return self.value_of(x[self.part])
 
   def prox(self, x, step):
     x = x.copy()
@@ -53,9 +47,6 @@ class L1(OnSlice):
     super().__init__(part)
     self.strength = strength
 
-  def value_of(self, w):
-    return self.strength * np.sum(np.abs(w))
-
   def prox_of(self, w, step):
     return np.sign(w) * np.maximum(np.abs(w) - step * self.strength, 0)
 
@@ -66,10 +57,6 @@ class Nuclear(OnSlice):
   def __init__(self, part, shape, strength):
     super().__init__(part)
     self.shape, self.strength = shape, strength
-
-  def value_of(self, w):
-    s = np.linalg.svd(w.reshape(self.shape), compute_uv=False)
-    return self.strength * np.sum(s)
 
   def prox_of(self, w, step):
     u, s, vt = np.linalg.svd(w.reshape(self.shape), full_matrices=False)
@@ -83,9 +70,6 @@ class L2Ball(OnSlice):
     super().__init__(part)
     self.radius = radius
 
-  def value_of(self, w):
-    return 0.0 if np.linalg.norm(w) <= self.radius * (1 + 1e-12) else np.inf
-
   def prox_of(self, w, step):
     return w / max(1, np.linalg.norm(w) / self.radius)
 
@@ -96,9 +80,6 @@ class L1Ball(OnSlice):
   def __init__(self, part, radius):
     super().__init__(part)
     self.radius = radius
-
-  def value_of(self, w):
-    return 0.0 if np.sum(np.abs(w)) <= self.radius * (1 + 1e-12) else np.inf
 
   def prox_of(self, w, step):
     if np.sum(np.abs(w)) <= self.radius:
@@ -137,9 +118,7 @@ class Entropy:
 
 
 # ----------------------------------------------------------- Federated methods
-# Each yields after every round the evaluated model and, of each client of the
-# round, the primal points at which it asked for gradients, w_{r,0} to
-# w_{r,K-1}.
+# Each yields after every round the evaluated model.
 
 
 def _rate_fn(lr):
@@ -154,17 +133,15 @@ def fed_avg_subgradient(problem, rounds, strength, part, client_lr, server_lr):
   rate = _rate_fn(client_lr)
   x = problem.x0
   for r, (_, batches, weights) in enumerate(rounds):
-    returned, asked = [], []
+    returned = []
     for steps in batches:
-      w, at = x.copy(), []
+      w = x
       for k, rows in enumerate(steps):
-        at.append(w)
         w = w - rate(r, k) * problem.gradient(w, rows)[1]
         w[part] = w[part] - rate(r, k) * strength * np.sign(w[part])
       returned.append(w)
-      asked.append(at)
     x = x + server_lr * (mean(returned, weights) - x)
-    yield x, asked
+    yield (x,)
 
 
 def fed_mid(
@@ -179,21 +156,19 @@ def fed_mid(
   client_psi = Zero() if only_server_prox else psi
   x = h.primal(h.grad(problem.x0), 0.0, psi)  # w_0 in dom psi
   for r, (_, batches, weights) in enumerate(rounds):
-    deltas, elapsed, asked = [], [], []
+    deltas, elapsed = [], []
     for steps in batches:
-      w, local_elapsed, points = x, 0.0, []
+      w, local_elapsed = x, 0.0
       for k, rows in enumerate(steps):
-        points.append(w)
         g, eta = problem.gradient(w, rows)[1], rate(r, k)
         w = h.primal(h.grad(w) - eta * g, eta, client_psi)  # line 8
         local_elapsed = local_elapsed + eta
       deltas.append(w - x)
       elapsed.append(local_elapsed)
-      asked.append(points)
     delta = mean(deltas, weights)  # line 9
     step = server_lr * mean(elapsed, weights)
     x = h.primal(h.grad(x) + server_lr * delta, step, psi)  # line 10
-    yield x, asked
+    yield (x,)
 
 
 def fed_dual_avg(
@@ -207,24 +182,22 @@ def fed_dual_avg(
   rate = _rate_fn(client_lr)
   z, elapsed = h.grad(problem.x0), 0.0  # line 2
   for r, (_, batches, weights) in enumerate(rounds):
-    sums, asked, paths = [], [], []
+    sums, paths = [], []
     for steps in batches:
-      local_elapsed, path, points = 0.0, [z], []
+      local_elapsed, path = 0.0, [z]
       for k, rows in enumerate(steps):
         if only_server_prox:
           w = h.primal(path[k], 0.0, Zero())
         else:
           w = h.primal(path[k], elapsed + local_elapsed, psi)  # lines 8-9
-        points.append(w)
         path.append(path[k] - rate(r, k) * problem.gradient(w, rows)[1])  # 11
         local_elapsed = local_elapsed + rate(r, k)
       sums.append(local_elapsed)
-      asked.append(points)
       paths.append(path)
     delta = mean([path[-1] - z for path in paths], weights)
     z = z + server_lr * delta  # lines 12-13
     elapsed += server_lr * mean(sums, weights)
-    yield h.primal(z, elapsed, psi), asked, paths  # line 14
+    yield h.primal(z, elapsed, psi), paths  # line 14
 
 
 def averaged_iterate(duals, rounds, psi, client_lr, server_lr):
@@ -259,22 +232,19 @@ def proximal_gradient(problem, all_rows, psi, lr):
   return xs
 
 
-def fista(problem, rows, psi, lr, tries=100_000, tolerance=1e-13, halve=False):
+def fista(problem, rows, psi, lr, tries):
   """The minimiser of F + psi on these rows, by accelerated proximal gradient.
 
-  Momentum starts anew whenever it points uphill. Stops where a proximal step
-  moves the point by at most `tolerance * lr`, or after so many tries. A step is
-  halved, and tried again, if asked to, while the gradients at its ends do not
-  allow it: 2 eta <y' - y, g(y') - g(y)> must be at most ||y' - y||^2.
+  Momentum starts anew whenever it points uphill. Stops after so many tries. A
+  step is halved, and tried again, while the gradients at its ends do not allow
+  it: 2 eta <y' - y, g(y') - g(y)> must be at most ||y' - y||^2.
   """
   x, y, t = problem.x0, problem.x0, 1.0
   for _ in range(tries):
     grad = problem.gradient(y, rows)[1]
     new = psi.prox(y - lr * grad, lr)
-    if np.linalg.norm(new - y) <= tolerance * lr:
-      return new
     change = problem.gradient(new, rows)[1] - grad
-    if halve and 2 * lr * (new - y) @ change > np.sum((new - y) ** 2):
+    if 2 * lr * (new - y) @ change > np.sum((new - y) ** 2):
       lr /= 2
       continue
     if np.sum((y - new) * (new - x)) > 0:

@@ -1,7 +1,6 @@
 """Plain loops of methods whose clients share moments."""
 
 import copy
-from typing import NamedTuple
 
 import numpy as np
 
@@ -111,20 +110,13 @@ def fed_lada(
     yield x, amended, shared
 
 
-class Momenta(NamedTuple):
-  """All that happens in a round of `double_momentum`."""
-
-  x: np.ndarray  # x_{r+1}
-  momentum: np.ndarray  # P m_{r+1}
-  points: list  # of each client, x_{r,0} (after line 7) to x_{r,P}
-  buffers: list  # of each client, m_{r,0} to m_{r,P}
-
-
 def double_momentum(
   problem, rounds, rate, alpha=1.0, mu_s=0.0, mu_l=0.0, beta=0.0, option="III",
   average_local=False,
 ):  # fmt: skip
-  """DOMO's Algorithm 1 (Xu and Huang, AAAI 2022); yields `Momenta`; rate(r).
+  """DOMO's Algorithm 1 (Xu and Huang, AAAI 2022); rate(r).
+
+  Yields the model, and P m.
 
   Option "I" is DOMO, "II" DOMO-S and "III" has no fusion. Clients may differ in
   P, which the box does not provide for: what it calls P m and P d, sums over
@@ -134,23 +126,21 @@ def double_momentum(
   x, zeros = problem.x0, np.zeros_like(problem.x0)
   momentum, local = zeros, zeros
   for r, (_, batches, weights) in enumerate(rounds):
-    eta, points, buffers, sums = rate(r), [], [], []
+    eta, ends, sums = rate(r), [], []
     for steps in batches:
       y, m = x, local if average_local else zeros
       if option == "I" and steps:
         y = y - eta * beta * momentum
-      ys, ms = [y], [m]
+      total = zeros
       for rows in steps:
         m = mu_l * m + problem.gradient(y, rows)[1]
         y = y - eta * m
         if option == "II":
           y = y - eta * beta * momentum / len(steps)
-        ys.append(y)
-        ms.append(m)
-      points.append(ys)
-      buffers.append(ms)
-      sums.append(sum(ms[1:], zeros))
+        total = total + m
+      ends.append(m)
+      sums.append(total)
     momentum = mu_s * momentum + mean(sums, weights)
     x = x - alpha * eta * momentum
-    local = mean([ms[-1] for ms in buffers], weights)
-    yield Momenta(x, momentum, points, buffers)
+    local = mean(ends, weights)
+    yield x, momentum

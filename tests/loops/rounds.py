@@ -25,23 +25,20 @@ class LocalTrace:
 
   Attributes:
     xs: K+1 vectors [d], from the received model to the returned one.
-    losses: [K] local objective at x_k on batch k, before the step.
     rule: the rule after its last step, with whatever it recorded.
   """
 
   xs: list
-  losses: list
   rule: object
 
 
 def descend(x, objective, local_batches, rule):
   """Local steps of one client; objective(x, rows) -> (loss, grad)."""
-  trace = LocalTrace([x], [], rule)
+  trace = LocalTrace([x], rule)
   for rows in local_batches:
     loss, grad = objective(x, rows)
     x = rule.step(x, loss, grad, lambda y, rows=rows: objective(y, rows))
     trace.xs.append(x)
-    trace.losses.append(loss)
   return trace
 
 

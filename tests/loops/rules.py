@@ -143,20 +143,15 @@ class Sps:
   """Stochastic Polyak step: eta = (loss - f_min) / (c ||g||^2 + eps), capped.
 
   It is 0 where the loss is below f_min.
-
-  Attributes:
-    step_sizes: eta of every step taken.
   """
 
   def __init__(self, c=0.5, f_min=0.0, max_step=np.inf, eps=1e-8):
     self.c, self.f_min, self.max_step, self.eps = c, f_min, max_step, eps
-    self.step_sizes = []
 
   def step(self, x, loss, grad, objective):
     del objective
     gap = max(loss - self.f_min, 0.0)
     eta = min(gap / (self.c * np.sum(grad**2) + self.eps), self.max_step)
-    self.step_sizes.append(eta)
     return x - eta * grad
 
 

@@ -1,9 +1,5 @@
 """Schedules against a loop over clients, timetables by hand, and their use."""
 
-import contextlib
-import pathlib
-import tempfile
-
 import numpy as np
 import pytest
 
@@ -156,9 +152,8 @@ DURATIONS = SYSTEMS["constant"].durations()
 
 
 def trace(text):
-  with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-    pathlib.Path("trace.csv").write_text(text)
-    schedules.replay("trace.csv", 2)
+  replay = lambda file: schedules.replay(file, 2)
+  return refusals.of_file(replay, "trace.csv", text)
 
 
 # What became of the clients' time.

@@ -10,7 +10,6 @@ from scipy import stats
 from fedjax_opt import schedules, systems
 from tests.helpers import refusals
 from tests.helpers.commands import prepare
-from tests.helpers.refusals import refusal
 
 SHARES = np.linspace(0.001, 0.999, 201)
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "devices.csv"
@@ -69,27 +68,16 @@ def test_devices_of_a_table():
   assert set(zip(draws.seconds_per_step, draws.bytes_up, strict=True)) <= pairs
 
 
-@pytest.mark.parametrize(
-  ("text", "line"),
-  [
-    (
-      "seconds_per_step,bytes_down,bytes_up\n1,1,1\n1,0,1\n",
-      "line 3: bytes_down=0: must be a positive number",
-    ),
-    (
-      "seconds_per_step,bytes_down,bytes_up\n",
-      "has no lines; must have one for each device",
-    ),
-  ],
-)
-def test_a_wrong_table_is_refused(text, line, tmp_path):
-  path = tmp_path / "devices.csv"
-  path.write_text(text)
-  line = f"ValueError: {path}: {line}"
-  refusals.check(lambda: systems.from_csv(path), line)
+def devices(text):
+  return refusals.of_file(systems.from_csv, "devices.csv", text)
 
 
-test_is_refused = refusals.of_table("systems.txt", systems)
+def periods(text):
+  read = lambda file: systems.periods(file, 3, repeat=10.0)
+  return refusals.of_file(read, "on.csv", text)
+
+
+test_is_refused = refusals.of_table("systems.txt", systems, devices, periods)
 
 
 # When clients can be sent out.
@@ -142,23 +130,6 @@ def test_periods_of_a_table(tmp_path):
   daily = systems.periods(path, 3, repeat=10.0)
   nexts = [daily.next_on(0, time) for time in (7.0, 22.5, 38.0)]
   assert nexts == [12.0, 22.5, 42.0]
-
-
-@pytest.mark.parametrize(
-  ("text", "says"),
-  [
-    ("client,start,end\n0,2,1\n", "must end after its start"),
-    ("client,start,end\n0,1,3\n0,2,4\n", "not overlap another one"),
-    ("client,start,end\n5,1,3\n", "must be below the number of clients, 3"),
-    ("client,start,end\n1e300,1,3\n", "client 1e+300 from 1 to 3: must be"),
-    ("client,start,end\n0.5,1,3\n", "must have whole numbers of clients"),
-    ("client,start,end\n0,1,30\n", "and at most 10"),
-  ],
-)
-def test_tables_that_cannot_be(tmp_path, text, says):
-  path = tmp_path / "on.csv"
-  path.write_text(text)
-  assert says in refusal(systems.periods, path, 3, repeat=10.0)
 
 
 KINDS = {

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import tomllib
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from experiments.artefacts.artefact import GridChoices
 from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
+from tests.helpers import refusals
 from tests.helpers.artefact_records import record
 from tests.helpers.refusals import refusal
 
@@ -213,28 +215,15 @@ def test_sizes_and_what_is_alike():
   assert definitions.at_size(entries, "smoke")["labels"] == {"x": ["3"]}
 
 
-@pytest.mark.parametrize(
-  ("content", "message"),
-  [
-    ("titel = 1", "a: has no entry 'titel'; did you mean title?"),
-    ("cpu.rwos = 1", "a.cpu: has no entry 'rwos'; did you mean rows?"),
-    ("cpu.claims = []", "a.cpu: has no entry 'claims'"),  # Nothing reads it.
-    ("also.flag = 1", "a.also: has no entry 'flag'; did you mean flags?"),
-    ("calls.option.x = 1", "a.calls: has no entry 'option'; did you mean opt"),
-    ("tables = [{less = 1}, {pint = 1}]", "a.tables: has no entry 'pint'"),
-    ("pictures = [{x-name = 1}]", "a.pictures: has no entry 'x-name'; did you"),
-    ("claims = [{bye = 1}]", "a.claims: has no entry 'bye'; did you mean by?"),
-    ("claims = [{parts = [{text = 1}]}]", "a.claims.parts: has no entry 'tex"),
-    ("own = ['rates']\nrats = 1", "a: has no entry 'rats'; did you mean rate"),
-  ],
+def of_artefact(text):
+  read = lambda file: definitions.of_paper(".")
+  with mock.patch.object(definitions, "_EXPERIMENTS", pathlib.Path()):
+    return refusals.of_file(read, "artefacts.toml", f"[a]\n{text}\n")
+
+
+test_what_nothing_reads_is_refused = refusals.of_table(
+  "artefacts.txt", of_artefact
 )
-def test_what_nothing_reads_is_refused(content, message, tmp_path, monkeypatch):
-  monkeypatch.setattr(definitions, "_EXPERIMENTS", tmp_path)
-  file = tmp_path / "some" / "artefacts.toml"
-  file.parent.mkdir()
-  file.write_text(f"[a]\n{content}\n")
-  line = refusal(definitions.of_paper, "some")
-  assert line.startswith(f"{str(file)!r}: {message}")
 
 
 # Verdicts on claims; what is said of them is held against published pages, in

@@ -6,7 +6,7 @@ import re
 import jax
 import pytest
 
-from experiments.single_run import run_output
+from experiments.single_run import extra_metrics
 from fedjax_opt import load_run
 from fedjax_opt.algorithms.centralized import Optimum
 from tests.helpers.commands import REPOSITORY, call, task_of
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
   # Here names count, not the value.
   optimum = Optimum(None, 0.0, 0.0, 1)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(run_output, "optimum", lambda *_: optimum)
+    patch.setattr(extra_metrics, "optimum", lambda *_: optimum)
     for name, arguments in RUNS.items():
       flags = ("--rounds=1", "--noprogress", f"--output_dir={folder / name}")
       assert call(*arguments, *flags) == 0

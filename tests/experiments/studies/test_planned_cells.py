@@ -18,6 +18,7 @@ from experiments.studies import (
   store,
 )
 from fedjax_opt.results.load import Run
+from tests.helpers import refusals
 from tests.helpers.histories import of_values
 from tests.helpers.refusals import refusal
 
@@ -334,29 +335,12 @@ def test_what_methods_do_not_share_is_told():
   assert planned_cells.difference_notes(planned(SCAFFOLD, FED_AVG, RATES)) == []
 
 
-@pytest.mark.parametrize(
-  ("content", "message"),
-  [
-    ("rounds = ", "is no TOML file"),
-    (f"a = {'[' * 9000}{']' * 9000}", "is nested too deeply"),
-    (f"{'a.' * 40_000}a = 1", "is nested too deeply"),
-    ("#" * 100_001, "is no TOML file (it has more than 100 kB)"),
-    ("method = 3", "methods must be tables [[method]] with an algorithm"),
-    ("[[method]]\nclient = 'sgd'", "methods must be tables [[method]] with an"),
-    (
-      "round = 3\n[[method]]\nalgorithm='scaffold'",
-      "--round: no such flag; did you mean --rounds?",
-    ),
-    (
-      "[task]\nname='x'\n[[method]]\nalgorithm='scaffold'",
-      "task must be a num",
-    ),
-  ],
-)
-def test_bad_study_files(tmp_path, content, message):
-  file = tmp_path / "study.toml"
-  file.write_text(content)
-  assert message in refusal(planned, f"--study={file}")
+def study(text):
+  read = lambda file: planned(f"--study={file}")
+  return refusals.of_file(read, "study.toml", text)
+
+
+test_is_refused = refusals.of_table("study_files.txt", study)
 
 
 def test_the_command_of_a_run_can_be_called(tmp_path):

@@ -17,16 +17,13 @@ from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.results.selection import Criterion
 from tests.helpers.commands import spec_of, task_of
 
-
-def images(num_classes=10, channels=1):
-  half = (0.5,) * channels
-  return image_tasks.Images("test", num_classes, half, half)
+IMAGES = image_tasks.Images("test", 10, (0.5,), (0.5,))
 
 
-def examples(n=12, size=8, channels=1, num_classes=10, dtype=np.uint8):
+def examples(n=12, size=8, channels=1, num_classes=10):
   rng = np.random.default_rng(0)
   return {
-    "x": rng.integers(256, size=(n, size, size, channels)).astype(dtype),
+    "x": rng.integers(256, size=(n, size, size, channels)).astype(np.uint8),
     "y": np.arange(n, dtype=np.int32) % num_classes,
   }
 
@@ -116,8 +113,8 @@ def test_what_a_model_is_given():
       return np.zeros((len(x), 10))
 
   pool, key = examples(), jax.random.key(0)
-  plain = image_tasks.classification(Spy(), images(), pool, pool)
-  task = image_tasks.classification(Spy(), images(), pool, pool, "crop_flip")
+  plain = image_tasks.classification(Spy(), IMAGES, pool, pool)
+  task = image_tasks.classification(Spy(), IMAGES, pool, pool, "crop_flip")
   plain.loss_fn({}, pool, key)
   for rng in (None, key, key, jax.random.key(1)):
     task.loss_fn({}, pool, rng)
