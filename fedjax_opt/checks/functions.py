@@ -14,7 +14,12 @@ import numpy as np
 import optax
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks.values import brief, check_function, form
+from fedjax_opt.checks.values import (
+  brief,
+  check_function,
+  checked_array,
+  form,
+)
 
 LOSS_TAKES = "(params, batch, rng) -> [B]"
 FEATURES_TAKES = "(params, batch, rng) -> [B, d]"
@@ -177,6 +182,47 @@ def checked_metrics(
   measured = checked_scalars("evaluate", measured)
   check_columns("evaluate", measured, COUNTED_BY_RUN)
   return measured
+
+
+def checked_extra_metrics(
+  returned: Any,
+  measured: Iterable[str],
+  recorded: Iterable[str],
+  num_points: int,
+) -> dict[str, np.ndarray]:
+  """What `extra_metrics` returned, checked: {name: [S]}.
+
+  Args:
+    returned: by the function.
+    measured: names of the metrics that the run has without it.
+    recorded: names of the metrics in the history so far; empty before the first
+      evaluation.
+    num_points: S.
+
+  Raises:
+    TypeError: if it is no dictionary of numbers.
+    ValueError: if a name or a shape is not as it must be.
+  """
+  name = "extra_metrics"
+  _check_dict(name, returned, f"{{name: [{num_points}]}}")
+  if not returned:
+    raise ValueError(f"{name}: returned no metric; must return one at least")
+  check_columns(name, returned, COUNTED_BY_RUN)
+  if both := sorted(returned.keys() & set(measured)):
+    raise ValueError(
+      f"{name}: a metric is named {both[0]!r}, as one of evaluate is; must "
+      "have another name"
+    )
+  before = set(recorded) - set(measured)
+  if before and before != returned.keys():
+    raise ValueError(
+      f"{name}: returned {sorted(returned)}; must return {sorted(before)}, as "
+      "after earlier rounds"
+    )
+  return {
+    key: checked_array(f"{name}[{key!r}]", value, f"[{num_points}]")
+    for key, value in returned.items()
+  }
 
 
 def checked_scalars(name: str, output: Any) -> dict[str, jax.Array]:

@@ -12,6 +12,7 @@ import numpy as np
 from fedjax_opt import multi_process
 from fedjax_opt.arrays import target, trees
 from fedjax_opt.base import Params, State
+from fedjax_opt.checks import functions
 from fedjax_opt.engine.initial_state import InitialState
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_programs import RunPrograms
@@ -75,8 +76,10 @@ class Runner:
     with contextlib.ExitStack() as feeds:
       feeds.enter_context(self._feed)
       with self._timed_compilation():
-        self.programs.trace_programs(self._shapes)
-      if not is_resumed:
+        traced = self.programs.trace_programs(self._shapes)
+      if is_resumed:
+        self._check_recorded(traced)
+      else:
         first = self.initial_state.make_state(self._config.starts_on_host)
         self._state = self.programs.put(first)
       self._feed.start(filter(None, self._stops()), self._tally.done)
@@ -134,6 +137,30 @@ class Runner:
       self._tally.drop_extra_evaluation(saved.round)
     state = RunState(*saved.state)
     self._set_state(self._active_settings.restore(saved.record, state))
+
+  def _check_recorded(self, traced: Mapping[str, jax.stages.Traced]) -> None:
+    """Checks that the checkpoint has extra metrics exactly if this run has.
+
+    Args:
+      traced: the programs by name.
+
+    Raises:
+      CheckpointError: if it is not so.
+    """
+    own = set(functions.COUNTED_BY_RUN)
+    if "evaluation" in traced:
+      own.update(traced["evaluation"].out_info)
+    extra = sorted(self._tally.history.metrics.keys() - own)
+    if extra and self.extra_metrics is None:
+      raise CheckpointError(
+        f"extra_metrics=None: the checkpoint to go on from has {extra}; give "
+        "the function that measures these, or another folder"
+      )
+    if not extra and self.extra_metrics is not None:
+      raise CheckpointError(
+        "extra_metrics: the checkpoint to go on from has no such metrics; "
+        "leave extra_metrics out, or give another folder"
+      )
 
   def _set_state(self, state: RunState) -> None:
     """Goes on from a state of the settings that are present."""
@@ -212,16 +239,22 @@ class Runner:
     done, history = self._tally.done, self._tally.history
     metrics = self.programs.evaluate(self._state)
     self._tally.run_seconds += time.perf_counter() - start
-    metrics = self._tally.completed(
-      self._active_settings.expand(metrics), self._is_evaluation_round(done)
-    )
+    if metrics or self.extra_metrics is not None:
+      metrics = self._tally.completed(
+        self._active_settings.expand(metrics), self._is_evaluation_round(done)
+      )
     report = self._report_of(
       done, metrics, history=history, _copy=self._reader()
     )
     self._reported = done
     try:
-      if metrics and self.extra_metrics is not None:
-        metrics.update(self.extra_metrics(report))
+      if self.extra_metrics is not None:
+        metrics |= functions.checked_extra_metrics(
+          self.extra_metrics(report),
+          metrics,
+          history.metrics,
+          self._active_settings.points.num_points,
+        )
       if metrics:
         history.append(done, metrics)
       self._report(report)

@@ -291,7 +291,9 @@ class Simulator:
       on_evaluation: see `simulate`.
       checkpoints: see `simulate`.
       extra_metrics: `(report) -> {name: [S]}`, metrics that the host computes
-        after each evaluation. The history and the checkpoints have them too.
+        after each evaluation, also if `evaluate` is None. Their names are new,
+        and always the same. The history and the checkpoints have them too, so a
+        run that is resumed needs the same function.
       progress: see `simulate`.
 
     Returns:

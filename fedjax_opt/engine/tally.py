@@ -77,8 +77,6 @@ class Tally:
       The metrics with the time until now, the bytes and gradient evaluations
       per client of the cohort, and the counts of `reported`: {name: [S]}.
     """
-    if not metrics:
-      return {}
     metrics = self._time() | dict(metrics)
     # If rejected clients made a point lose all these rounds, it has no result.
     rounds, old_counts = self.done - self.evaluated, self.lost_and_rejected

@@ -26,7 +26,7 @@ class Report:
     run_seconds: time of all rounds and evaluations so far.
     is_grid: whether the run is a grid; then the model has the leading axis S.
     history: all evaluations so far, the last one among them; it grows with the
-      run.
+      run. While `extra_metrics` is called, it lacks the present one.
     is_repeated: whether this is an evaluation from before the run was resumed;
       its model and states are then None.
 

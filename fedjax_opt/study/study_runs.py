@@ -12,6 +12,7 @@ from fedjax_opt.checks.fields import (
   mapping_of,
 )
 from fedjax_opt.checks.values import check_choice
+from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import own_models
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
@@ -79,7 +80,10 @@ class StudyRuns(NamedTuple):
     clients: dict[str, sizes.ClientSummary] = {}
     for i, condition in enumerate(conditions):
       runs = self
-      if callable(self.data):  # The function is called once for each seed.
+      # What makes the clients is called once for each seed.
+      if self.own_models:
+        runs = self._replace(data=functools.cache(self._training_data))
+      elif callable(self.data):
         runs = self._replace(data=functools.cache(self.data))
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
@@ -101,8 +105,6 @@ class StudyRuns(NamedTuple):
       if label not in clients:
         seed = self.report_seeds[0]
         data = _of_seed(runs._data_under(condition), seed)
-        if self.own_models:
-          data = own_models.hold_out(data, seed).train
         clients[label] = sizes.client_summary_of(data)
     return clients
 
@@ -124,7 +126,13 @@ class StudyRuns(NamedTuple):
         if self.own_models:
           data = _of_seed(arguments["data"], self.report_seeds[0])
           args = self.own_models, self.params, data, _parts(is_report)
-          names = [*names, *own_models.metric_names(*args)]
+          own_names = own_models.metric_names(*args)
+          if both := sorted({*names} & {*own_names}):
+            raise ValueError(
+              f"own_models: evaluate has a metric named {both[0]!r} too; must "
+              "have another name"
+            )
+          names = [*names, *own_names]
         if metric:
           _check_measured(name, measured, names)
 
@@ -179,6 +187,11 @@ class StudyRuns(NamedTuple):
       _parts(is_report),
       **{n: arguments[n] for n in STEP_OPTIONS if n in arguments},
     )
+
+  def _training_data(self, seed: int, **condition: Any) -> ClientData:
+    """The clients of a seed, without the examples that they hold out."""
+    data = _of_seed(self._data_under(condition), seed)
+    return own_models.hold_out(data, seed).train
 
   def _data_under(self, condition: Mapping[str, Any]) -> Any:
     """The clients, or the function from a seed to them."""

@@ -95,10 +95,11 @@ def differences_of(name: str, message: Any, shapes: list[Any]) -> list[Any]:
 
 
 def with_differences(message: Any, differences: list[Any]) -> Any:
-  """A message with other differences; all else is as before."""
+  """A message with other differences; all else, and its type, is as before."""
   if len(differences) == 1:
     return trees.merge(differences[0], message)
-  return tuple(map(trees.merge, differences, message))
+  structure = jax.tree.structure(message, is_leaf=lambda x: x is not message)
+  return structure.unflatten(map(trees.merge, differences, message))
 
 
 def intercepted(

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Checkpoints, fed_avg
+from fedjax_opt import Checkpoints, Simulator, fed_avg
 from fedjax_opt.engine import runner
 from tests.helpers import jax_problems
 
@@ -149,6 +149,73 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path):
   assert rounds_of(resume=True, stop=2) == [0, 2]
   assert rounds_of(resume=True, stop=2) == [0, 2]
   assert rounds_of(resume=True, stop=None) == [0, 2, 4, 6]
+
+
+# Extra metrics.
+
+
+def run_with(extra_metrics, rounds=2, checkpoints=None, **options):
+  options = OPTIONS | options
+  return Simulator(make(0.01), TASK.data, **options).run_all(
+    TASK.params, rounds, extra_metrics=extra_metrics, checkpoints=checkpoints
+  )
+
+
+def of_round(report):
+  return {"m": np.array([report.round])}
+
+
+@pytest.mark.parametrize("others", [{}, {"evaluate": None}])
+def test_extra_metrics_are_in_the_history(others):
+  metrics = run_with(of_round, **others).history.metrics
+  np.testing.assert_array_equal(metrics["m"], [[0, 2]])
+  assert metrics["bytes_up"][0, 1] > 0
+  assert ("train_loss" in metrics) == (not others)
+
+
+@pytest.mark.parametrize(
+  ("returned", "message"),
+  [
+    (None, r"extra_metrics: returned None; must return a dict {name: \[1\]}"),
+    ({}, "extra_metrics: returned no metric; must return one at least"),
+    ({"train_loss": [1.0]}, "named 'train_loss', as one of evaluate is"),
+    ({"bytes_up": [1.0]}, "is named 'bytes_up'; must have a name that"),
+    ({"m": 1.0}, r"extra_metrics\['m'\]: .*; must be numbers of shape \[1\]"),
+    ({"m": [1.0, 2.0]}, r"must be numbers of shape \[1\]"),
+  ],
+)
+def test_extra_metrics_are_checked(returned, message):
+  with pytest.raises((TypeError, ValueError), match=message):
+    run_with(lambda report: returned)
+
+
+def test_extra_metrics_are_the_same_each_time():
+  message = r"extra_metrics: returned \['m2'\]; must return \['m0'\], as after"
+  with pytest.raises(ValueError, match=message):
+    run_with(lambda report: {f"m{report.round}": [0.0]})
+
+
+@pytest.mark.parametrize(
+  ("first", "second", "message"),
+  [
+    (None, of_round, "extra_metrics: .* has no such metrics; leave"),
+    (of_round, None, r"extra_metrics=None: .* has \['m'\]; give the function"),
+  ],
+)
+def test_a_run_is_resumed_with_its_extra_metrics(
+  first, second, message, tmp_path
+):
+  folder = lambda resume: Checkpoints(tmp_path, 2, resume=resume, identity={})
+  run_with(first, checkpoints=folder(False))
+  calls = []
+  with pytest.raises(ValueError, match=message):
+    run_with(
+      second and (lambda report: calls.append(report)),
+      rounds=4,
+      checkpoints=folder(True),
+    )
+  assert not calls
+  assert run_with(first, 4, folder(True)).history.rounds == [0, 2, 4]
 
 
 @pytest.mark.parametrize(

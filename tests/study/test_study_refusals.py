@@ -25,6 +25,8 @@ def sgd(learning_rate):
 
 A = {"A": fo.Method(sgd, GRID)}
 MANY = fo.ClientData.from_partition(linear.DATA.examples, [[0, 1]] * 6)
+OF_TEN = fo.ClientData.from_partition(linear.DATA.examples, [range(10)] * 6)
+OWN = {"own_models": linear.per_example, "metric": "client_test_loss"}
 KRUM = {"aggregator": fo.aggregators.multi_krum(1), "weighting": "uniform"}
 
 
@@ -34,6 +36,10 @@ def no_validation(params, data, test):
 
 def other_metric(params, data, test, validation=None):
   return {"foo": 1.0}
+
+
+def client_metric(params, data, test, validation=None):
+  return {"client_test_loss": 1.0}
 
 
 def fails(learning_rate):
@@ -123,7 +129,8 @@ def nothing_is_written(monkeypatch, tmp_path):
 
 test_is_refused = refusals.of_table(
   "studies.txt", fo.statistics, fo.plots, History, random, of_values, sgd,
-  no_validation, other_metric, fails, of_alpha, of_tuning_seeds, compare,
-  costs, grid, study, sensitivity, values, log_scale, of_clients, INF=INF,
-  NAN=NAN, OK=OK, GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
+  no_validation, other_metric, client_metric, fails, of_alpha,
+  of_tuning_seeds, compare, costs, grid, study, sensitivity, values, log_scale,
+  of_clients, INF=INF, NAN=NAN, OK=OK, GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
+  OF_TEN=OF_TEN, OWN=OWN,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import functools
 import types
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +110,7 @@ def fixed(parts, sends, kept=None, takes=()):
 ONE = ClientData.from_client_ids({"x": np.zeros((2, 1), "f")}, np.arange(2))
 
 
-def run_fixed(algorithm, upload, rounds=1):
+def run_fixed(algorithm, upload=None, rounds=1, **options):
   return fo.simulate(
     algorithm,
     np.zeros(3, "f"),
@@ -118,6 +119,7 @@ def run_fixed(algorithm, upload, rounds=1):
     batch_size=1,
     upload=upload,
     evaluate=lambda params, data, test: {"one": jnp.ones(())},
+    **options,
   )
 
 
@@ -133,6 +135,27 @@ def test_each_difference_of_a_message_is_sent_by_itself_and_the_rest_whole():
   np.testing.assert_array_equal(sent[1], [7, 7])
   np.testing.assert_array_equal(sent[2], [0, 0, -50])
   assert result.cost["bytes_up_per_round"] == 8 + 8 + 8
+
+
+class Message(NamedTuple):
+  change: jax.Array
+  steps: jax.Array
+
+
+@pytest.mark.parametrize(
+  ("options", "change"),
+  [
+    ({"upload": transforms.top_k(1 / 3)}, [0, 4, 0]),
+    ({"max_update_norm": 1.0, "max_update_action": "clip"}, [0.6, 0.8, 0]),
+  ],
+)
+def test_a_changed_message_keeps_its_type(options, change):
+  message = Message(jnp.array([3.0, 4.0, 0.0]), jnp.float32(7))
+  algorithm = fixed(lambda worker: message, lambda params: [params, None])
+  sent = run_fixed(algorithm, **options).state["sent"]
+  assert isinstance(sent, Message)
+  np.testing.assert_allclose(sent.change, change, rtol=1e-6)
+  assert sent.steps == 7
 
 
 def test_the_algorithm_sees_its_own_state_alone():
