@@ -235,7 +235,11 @@ class Simulator:
 
   @property
   def computation(self) -> dict[str, Any] | None:
-    """How the programs compute, see `Result`; None before they are compiled."""
+    """How the programs compute, see `Result`; None before there are any.
+
+    `init`, `compile` and runs make them. Until they are compiled,
+    `client_chunk` may still become smaller.
+    """
     return self._programs and self._programs.config.computation
 
   def check(self, params: Params) -> None:
