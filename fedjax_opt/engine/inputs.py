@@ -334,7 +334,7 @@ def check_state_belongs(
   own_config: Any,
   seeds: Sequence[int] | None,
   grid: Mapping[str, Sequence[float]],
-  is_schedule_fixed: bool,
+  schedule: str | None,
 ) -> None:
   """Checks that a state belongs to a simulator with these options.
 
@@ -346,8 +346,8 @@ def check_state_belongs(
     own_config: the simulator's `Config`, of any model.
     seeds: of the simulator's grid; None without one.
     grid: the simulator's; {} for a single run.
-    is_schedule_fixed: whether the simulator's timetable does not depend on the
-      seed or the model.
+    schedule: words for the simulator's timetables if those depend on the seed
+      or the model; then `own_config` has that of the state.
 
   Raises:
     TypeError: if it is no state.
@@ -365,12 +365,12 @@ def check_state_belongs(
       f"state: is of {kinds[actual]}; must be one of this simulator, of "
       f"{kinds[expected]}"
     )
-  pairs = {n: (getattr(state.config, n), getattr(own_config, n)) for n in _SAME}
-  pairs["sampler"] = (state.config.sampler.name, own_config.sampler.name)
   clocks = (state.config.clock, own_config.clock)
-  pairs["schedule"] = tuple(c and f"a timetable {c.digest[:8]}" for c in clocks)
-  if all(clocks) and not is_schedule_fixed:
-    del pairs["schedule"]
+  actual, expected = (c and f"a timetable {c.digest[:8]}" for c in clocks)
+  pairs = {"schedule": (actual, expected or schedule)}
+  for name in _SAME:
+    pairs[name] = getattr(state.config, name), getattr(own_config, name)
+  pairs["sampler"] = (state.config.sampler.name, own_config.sampler.name)
   if seeds is not None:
     pairs["seeds"] = (tuple(state.seeds), tuple(seeds))
     pairs["hyperparameters"] = (tuple(state.grid), tuple(grid))

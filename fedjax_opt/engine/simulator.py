@@ -133,7 +133,7 @@ class Simulator:
       check_is_schedule(options["schedule"])
       if isinstance(options["schedule"], Timetable):
         self._clock = self._clock_of([options["schedule"]])
-    self._config_without_model = self._config(None)
+    self._config_without_model = self._config(None, self._clock)
     if validation is not None:
       functions.check_takes_validation(evaluate)
     self._programs: RunPrograms | None = None
@@ -235,7 +235,11 @@ class Simulator:
 
   @property
   def computation(self) -> dict[str, Any] | None:
-    """How the programs compute, see `Result`; None before they are compiled."""
+    """How the programs compute, see `Result`; None before there are any.
+
+    `init`, `compile` and runs make them. Until they are compiled,
+    `client_chunk` may still become smaller.
+    """
     return self._programs and self._programs.config.computation
 
   def check(self, params: Params) -> None:
@@ -386,13 +390,14 @@ class Simulator:
 
   def _programs_of_state(self, state):
     """The programs of a state, which must be one of this simulator."""
+    own_config, schedule = self._config_without_model, None
+    if not isinstance(self._options.get("schedule"), Timetable | None):
+      # Each state has its own, of its seed and model.
+      schedule = "a timetable for each seed"
+      clock = getattr(getattr(state, "config", None), "clock", None)
+      own_config = self._config(None, clock, **PLAIN_EXECUTION)
     inputs.check_state_belongs(
-      state,
-      SimulationState,
-      self._config_without_model,
-      self._seeds,
-      self._grid,
-      isinstance(self._options.get("schedule"), Timetable),
+      state, SimulationState, own_config, self._seeds, self._grid, schedule
     )
     evaluate = self._config_without_model.evaluate
     config = dataclasses.replace(state.config, evaluate=evaluate)
@@ -439,18 +444,16 @@ class Simulator:
 
     self._clock = self._clock_of(timetables_of(schedule, seeds, works))
     self._clock_key = key
-    # Its cohort size is the number of places of a step.
-    self._config_without_model = self._config(None, **PLAIN_EXECUTION)
 
-  def _config(self, params, **changes):
-    """The options, some of them changed, resolved for a model."""
+  def _config(self, params, clock, **changes):
+    """The options, some of them changed, resolved for a model and a clock."""
     points = self._points(self._seeds or (0,))
     return Config.create(
       self._data,
       self._options | changes,
       params,
       num_settings=points.num_settings if points.has_axes else None,
-      clock=self._clock,
+      clock=clock,
     )
 
   def _prepare(self, params, seeds):
@@ -465,7 +468,7 @@ class Simulator:
     params = inputs.checked_params(params, may_be_function=self._is_grid)
     model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
     self._set_clock(model, tuple(seeds))
-    config = self._config(model, **changes)
+    config = self._config(model, self._clock, **changes)
     points = self._points(seeds, self._clock)
     algorithm = points.make(**self._first_point())
     contract.check_statistics(algorithm, model, config.plan.is_full)

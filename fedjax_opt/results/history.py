@@ -110,7 +110,14 @@ class History:
   def take(
     self, points: Any = slice(None), rounds: slice = slice(None)
   ) -> "History":
-    """The history of some points, by index or slice, and some rounds."""
+    """The history of some points, and some rounds.
+
+    Args:
+      points: an index, a list of indices or a slice.
+      rounds: a slice.
+    """
+    if isinstance(points, int | np.integer):
+      points = [points]
     metrics = {name: v[points][:, rounds] for name, v in self.metrics.items()}
     return History(self.rounds[rounds], metrics)
 

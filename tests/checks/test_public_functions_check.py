@@ -76,6 +76,9 @@ SCHEDULED, OTHERWISE = (
   Simulator(ALGORITHM, **BATCH, schedule=fo.schedules.by_hand([clients]))
   for clients in ([0, 1, 2, 3], [0, 1, 3, 3])
 )
+EACH_SEED = Simulator(
+  ALGORITHM, **BATCH, schedule=lambda work: fo.schedules.by_hand([[0, 1]])
+)
 FEWER = Simulator(
   ALGORITHM, ClientData.from_client_ids(TEST, np.arange(N) % 3), batch_size=2
 )
@@ -129,5 +132,6 @@ test_is_refused = refusals.of_table(
   PROX_SKIP=PROX_SKIP, WEIGHTED=WEIGHTED, OWN=OWN, SCHEDULED=SCHEDULED,
   OTHERWISE=OTHERWISE,
   SIM=SIM, GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS,
+  EACH_SEED=EACH_SEED,
   MOON=MOON,
 )  # fmt: skip

@@ -55,6 +55,14 @@ def test_copies_grow_by_themselves(copied):
   assert history.metrics["train_loss"].tolist() == [[7, 8, 9]]
 
 
+@pytest.mark.parametrize("points", [1, -1, np.int64(1), [1], slice(1, None)])
+def test_the_history_of_some_points(points):
+  history = of_values(train_loss=[[1.0, 2.0], [3.0, 4.0]])
+  taken = history.take(points, slice(1, None))
+  assert taken.rounds == history.rounds[1:]
+  assert taken.metrics["train_loss"].tolist() == [[4.0]]
+
+
 @pytest.mark.parametrize(
   ("round_number", "values", "message"),
   [

@@ -91,10 +91,15 @@ def test_rounds_some_at_a_time(form):
   schedule = buffered
   if form == "mapping":
     schedule = {3: buffered(work_of(make(0.1))._replace(seed=3))}
-  simulator = fo.Simulator(make(0.1), cases.DATA, schedule=schedule, **OPTIONS)
+  new_simulator = lambda: fo.Simulator(
+    make(0.1), cases.DATA, schedule=schedule, **OPTIONS
+  )
+  simulator = new_simulator()
   state = simulator.init(cases.PARAMS, 3)
   for rounds in (5, 7):
     state, _ = simulator.run(state, rounds)
+    # Another one of the same options goes on as well.
+    simulator = new_simulator()
   result = run(make(0.1), buffered, 3)
   params = cases.flat(simulator.params(state))
   np.testing.assert_array_equal(params, cases.flat(result.params))
