@@ -87,7 +87,10 @@ def installed(built):
 def by_pip(file):
   """A folder into which pip has installed a file, without what it needs."""
   folder = file.parent / f"installed-{file.suffix[1:]}"
-  options = ("--no-deps", "--no-index", "--no-build-isolation", "--no-compile")
+  options = (
+    "--no-deps", "--no-index", "--no-build-isolation", "--no-compile",
+    "--use-pep517",  # As newer versions of pip do always.
+  )  # fmt: skip
   command = (sys.executable, "-m", "pip", "install", "-q", *options)
   subprocess.run([*command, f"--target={folder}", str(file)], check=True)
   return folder
