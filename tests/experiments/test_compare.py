@@ -4,6 +4,7 @@ import copy
 import re
 import shutil
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -298,6 +299,16 @@ def test_flags_beside_runs_alone(tmp_path, full_study, error_of):
   arguments = (f"--runs={run_of}", "--nested", f"--output_dir={tmp_path}")
   line = error_of(*arguments, program=compare)
   assert "nested=True: the runs have their own flags" in line
+
+
+def test_step_sizes_are_of_the_chosen_setting(tmp_path):
+  points = [{"eta_0": 0.001}, {"eta_0": 0.5}]
+  np.savez(tmp_path / "traces.npz", step_size=np.array([[0.001], [0.5]]))
+  run = types.SimpleNamespace(folder=tmp_path, points=points)
+  cell = types.SimpleNamespace(
+    report_runs=types.SimpleNamespace(points=points[1:])
+  )
+  assert cell_runs._step_sizes(run, cell) == {"step_size": [0.5]}
 
 
 def test_runs_on_other_test_examples_are_not_compared(full_study):

@@ -14,7 +14,7 @@ from experiments.single_run import resuming, run_output
 from experiments.studies.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.results import folder_digests
+from fedjax_opt.results import environment, folder_digests
 from tests.helpers.commands import call, spec_of, summary_of
 from tests.helpers.resumed_runs import ARGUMENTS, SHARED, assert_same
 
@@ -207,6 +207,20 @@ def test_a_schedule_over_all_rounds_cannot_be_extended(full_run, tmp_path):
     "run would not begin like it; give rounds=20, or another folder"
   )
   find("--client_schedule=exponential")  # Of the round alone.
+
+
+def test_stopped_before_a_checkpoint_and_begun_by_other_versions(
+  tmp_path, monkeypatch
+):
+  """There is nothing to go on with, so it starts again."""
+  arguments = [*ARGUMENTS, "--rounds=1", f"--output_dir={tmp_path / 'run'}"]
+  with monkeypatch.context() as patch:
+    patch.setattr(environment, "versions", lambda: {"numpy": "0"})
+    assert call(*arguments) == 0
+  for name in ("summary.json", "digests.json"):
+    (tmp_path / "run" / name).unlink()
+  shutil.rmtree(tmp_path / "run" / "checkpoints")
+  assert call(*arguments, "--resume") == 0
 
 
 @pytest.mark.slow
