@@ -140,11 +140,9 @@ def _planned_and_existing(
     return planned_cells.plan(request), []
   runs = cell_runs.load_runs(request.runs)
   if not request.methods:
+    changed = request.changed()
     unused = request.flags | {
-      field.name: value
-      for field in dataclasses.fields(request)
-      if field.name in _OF_METHODS
-      and (value := getattr(request, field.name)) != field.default
+      n: changed[n] for n in _OF_METHODS if n in changed
     }
     if name := next(iter(unused), None):
       raise ValueError(

@@ -11,8 +11,6 @@ import io
 from IPython import display, get_ipython
 from PIL import Image
 
-from fedjax_opt.study.plots import panels
-
 _COLORS = 128  # Make the file a third as large, and are hardly seen.
 
 
@@ -26,6 +24,8 @@ def small(png: bytes) -> str:
 
 def _show(picture) -> None:
   """Displays a picture as it does itself, with what phones show of it."""
+  from fedjax_opt.study.plots import panels  # The notebook has it by now.
+
   data, metadata = picture.in_notebook()
   narrow = copy.deepcopy(picture)
   if panels.stack(narrow):

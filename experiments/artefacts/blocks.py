@@ -148,7 +148,11 @@ class Claim(NamedTuple):
     """The quantities that decide; at most so many are written out."""
     among, verdict = len(self.quantities), self.verdict
     verdicts = self._verdicts
-    deciding = [q for q in self.quantities if q.verdict(among) == verdict]
+    deciding = [
+      q
+      for q, own_verdict in zip(self.quantities, verdicts, strict=True)
+      if own_verdict == verdict
+    ]
     deciding.sort(key=lambda quantity: quantity.margin)
     texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
     more = len(deciding) - len(texts)

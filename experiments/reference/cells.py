@@ -54,8 +54,8 @@ def run_cell(
   cells may have a run in common, and run side by side: each has a folder.
   """
   planned, found = cell.planned, []
-  name = str(cell.file).removesuffix("".join(cell.file.suffixes[-2:]))
-  store = dataclasses.replace(store, folder=store.folder / name)
+  folder = store.folder / cell.file.with_suffix("").with_suffix("")
+  store = dataclasses.replace(store, folder=folder)
 
   def run(grid, seeds, is_report):
     start, spec = len(found), planned.at(grid, seeds, is_report)

@@ -1,6 +1,5 @@
 """Runs cells that a reference lacks, or methods that join it; ranks them."""
 
-import dataclasses
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -32,12 +31,7 @@ def run(request: Request) -> int:
   """
   unfit_flags = dict(request.flags)
   data_dir = unfit_flags.pop("data_dir", None)
-  unfit_flags |= {
-    field.name: value
-    for field in dataclasses.fields(request)
-    if field.name not in _TAKEN
-    and (value := getattr(request, field.name)) != field.default
-  }
+  unfit_flags |= {n: v for n, v in request.changed().items() if n not in _TAKEN}
   if unfit_flags:
     name, value = next(iter(unfit_flags.items()))
     raise ValueError(

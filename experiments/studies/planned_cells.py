@@ -113,15 +113,17 @@ def plan(request: Request) -> list[PlannedCell]:
   ]
   for label, method in zip(labels, request.methods, strict=True):
     _check_own(label, method, varied)
+  with_defaults = [
+    dataclasses.replace(
+      request, flags=_for_own_models(request, fixed | condition) | request.flags
+    )
+    for condition in conditions
+  ]
   cells = []
   for label, method in zip(labels, request.methods, strict=True):
-    for condition in conditions:
-      defaults = _for_own_models(request, fixed | condition)
-      with_defaults = dataclasses.replace(
-        request, flags=defaults | request.flags
-      )
+    for condition, own_request in zip(conditions, with_defaults, strict=True):
       with reworded_errors(f"method {label}"):
-        cells.append(_cell(with_defaults, label, method, fixed, condition))
+        cells.append(_cell(own_request, label, method, fixed, condition))
   _check_used(request, cells)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in cells}
   if request.budget == "equal":

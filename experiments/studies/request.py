@@ -137,6 +137,14 @@ class Request:
         "reference out"
       )
 
+  def changed(self) -> dict[str, Any]:
+    """The fields that are not at their defaults, by name."""
+    return {
+      field.name: value
+      for field in dataclasses.fields(self)
+      if (value := getattr(self, field.name)) != field.default
+    }
+
   def check_numbers(self, metric: str) -> None:
     """Checks that the metric can have such a target and effect."""
     check_min_effect(self.min_effect, metric)

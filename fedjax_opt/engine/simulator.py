@@ -390,14 +390,22 @@ class Simulator:
 
   def _programs_of_state(self, state):
     """The programs of a state, which must be one of this simulator."""
-    own_config, schedule = self._config_without_model, None
+    schedule = None
     if not isinstance(self._options.get("schedule"), Timetable | None):
       # Each state has its own, of its seed and model.
       schedule = "a timetable for each seed"
       clock = getattr(getattr(state, "config", None), "clock", None)
-      own_config = self._config(None, clock, **PLAIN_EXECUTION)
+      if clock is not self._config_without_model.clock:
+        self._config_without_model = self._config(
+          None, clock, **PLAIN_EXECUTION
+        )
     inputs.check_state_belongs(
-      state, SimulationState, own_config, self._seeds, self._grid, schedule
+      state,
+      SimulationState,
+      self._config_without_model,
+      self._seeds,
+      self._grid,
+      schedule,
     )
     evaluate = self._config_without_model.evaluate
     config = dataclasses.replace(state.config, evaluate=evaluate)

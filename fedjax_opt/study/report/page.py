@@ -103,7 +103,7 @@ def values_of(study: StudyCells) -> dict[str, Any]:
   begin, parts = sentences.answer_parts(study)
   return {
     "study": study,
-    "answer": sentences.answer(study),
+    "answer": sentences.joined(begin, parts),
     "answer_begin": begin,
     "answer_parts": parts,
     "tables": study_tables,

@@ -20,7 +20,11 @@ from fedjax_opt.study.words import condition_label
 
 def answer(study: StudyCells) -> str:
   """The best methods of the conditions, and how much worse the others are."""
-  begin, parts = answer_parts(study)
+  return joined(*answer_parts(study))
+
+
+def joined(begin: str, parts: Sequence[str]) -> str:
+  """One sentence of what `answer_parts` returned."""
   text = f"{begin}, {'; '.join(parts)}." if begin else f"{'; '.join(parts)}."
   return re.sub("^every", "Every", text)
 
