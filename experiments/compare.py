@@ -51,7 +51,6 @@ ended it, 130 for Ctrl-C.
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -112,11 +111,10 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
-    groups = planned_cells.grouped(planned)
-    results = executors.map_cells(
-      cell_runs.run_cells, groups, store, request.jobs, request.executor, folder
+    ran = executors.map_cells(
+      cell_runs.run_cell, planned, store, request.jobs, request.executor, folder
     )
-    for planned_cell, cell in itertools.chain.from_iterable(results):
+    for planned_cell, cell in ran:
       done.append(cell)
       _check_metric(request, [cell])
       if request.progress:

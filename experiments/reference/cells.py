@@ -50,12 +50,9 @@ def run_cell(
 ) -> tuple[ReferenceCell, list[Record]]:
   """Runs a cell; returns it with its records.
 
-  These are the records of the grid, of its extensions, and of the report. Two
-  cells may have a run in common, and run side by side: each has a folder.
+  These are the records of the grid, of its extensions, and of the report.
   """
   planned, found = cell.planned, []
-  folder = store.folder / cell.file.with_suffix("").with_suffix("")
-  store = dataclasses.replace(store, folder=folder)
 
   def run(grid, seeds, is_report):
     start, spec = len(found), planned.at(grid, seeds, is_report)

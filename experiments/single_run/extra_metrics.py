@@ -1,7 +1,6 @@
 """Metrics of a run that the host computes, beside those of its evaluation."""
 
 import sys
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -13,33 +12,40 @@ from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.own_models import OwnModels
 
-Metrics = dict[str, np.ndarray]
 
+class ExtraMetrics:
+  """Measures clients' own models, and the gap to the least objective.
 
-def of_job(job: Job) -> Callable[[fo.Report], Metrics] | None:
-  """A function from a report to its extra metrics, {name: [S]}.
+  The first with `--select_on=clients`, the second with `--optimum`. A call with
+  a report measures.
 
-  With `--select_on=clients` these are metrics of the clients' own models, with
-  `--optimum` the gap to the least value of the objective, which is found now.
-
-  Returns:
-    The function; None if there are no such metrics.
+  Attributes:
+    names: the names of what it measures; [] for nothing.
   """
-  own_models = _own_models(job) if job.spec.select_on == "clients" else None
-  minima = _minima(job) if job.spec.optimum else None
-  if own_models is None and minima is None:
-    return None
 
-  def measure(report: fo.Report) -> Metrics:
-    metrics = {} if own_models is None else own_models.measure(report)
-    if minima is not None:
-      objective = np.asarray(
-        report.metrics["regularized_train_loss"], np.float64
-      )
-      metrics["optimality_gap"] = objective - minima
+  def __init__(self, job: Job):
+    """Computes nothing yet."""
+    self._job, self._own_models, self._minima = job, None, None
+    self.names: list[str] = []
+    if job.spec.select_on == "clients":
+      self._own_models = _own_models(job)
+      self.names += self._own_models.names(job.task.init)
+    if job.spec.optimum:
+      self.names.append("optimality_gap")
+
+  def find_minima(self) -> None:
+    """Finds the least objective of each point, if there are gaps to it."""
+    if self._job.spec.optimum:
+      self._minima = _minima(self._job)
+
+  def __call__(self, report: fo.Report) -> dict[str, np.ndarray]:
+    """{name: [S]}."""
+    metrics = {} if self._own_models is None else self._own_models(report)
+    if self._minima is not None:
+      objective = report.metrics["regularized_train_loss"]
+      gap = np.asarray(objective, np.float64) - self._minima
+      metrics["optimality_gap"] = gap
     return metrics
-
-  return measure
 
 
 def _own_models(job: Job) -> OwnModels:

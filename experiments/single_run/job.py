@@ -20,10 +20,8 @@ from experiments.tasks import Task, base
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import own_models
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import run_writer
-from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.metric_names import direction
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.scores import SCORES
@@ -77,36 +75,14 @@ class Job(NamedTuple):
     """The rounds of the run, unless something ends it earlier."""
     return timetables.rounds_of(self.spec, self.timetables)
 
-  def metric_names(self) -> list[str]:
-    """What each evaluation measures; nothing is compiled."""
-    names = self.simulator.metric_names(self.task.init)
-    if self.spec.optimum:
-      names.append("optimality_gap")
-    if self.spec.select_on == "clients":
-      of_seed = next(iter(self.loaded.client_tests.per_client.values()))
-      names += own_models.metric_names(
-        self.task.per_example,
-        self.task.init,
-        of_seed.train,
-        ("validation", "test"),
-      )
-    return names
+  def simulate(self, **options: Any) -> fo.Result:
+    """Simulates all points; each of several processes does the same.
 
-  def simulate(
-    self,
-    extra_metrics: Callable[[fo.Report], dict[str, Any]] | None,
-    on_evaluation: Callable[[fo.Report], bool] | None = None,
-    checkpoints: Checkpoints | None = None,
-  ) -> fo.Result:
-    """Simulates all points; each of several processes does the same."""
+    Args:
+      **options: further arguments of `Simulator.run_all`.
+    """
     with compiled_kept_in(self.spec.compilation_cache):
-      return self.simulator.run_all(
-        self.task.init,
-        self.rounds,
-        on_evaluation=on_evaluation,
-        checkpoints=checkpoints,
-        extra_metrics=extra_metrics,
-      )
+      return self.simulator.run_all(self.task.init, self.rounds, **options)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ import sys
 
 from experiments.processes import command, hosts
 from experiments.processes.command import RunFailed
-from experiments.single_run import extra_metrics, resuming
+from experiments.single_run import resuming
+from experiments.single_run.extra_metrics import ExtraMetrics
 from experiments.single_run.job import Job, prepare
 from experiments.single_run.loading import Loaded
 from experiments.single_run.run_output import RunOutput, all_diverged
@@ -21,6 +22,7 @@ def perform(
   signals: command.Signals,
   started: float,
   loaded: Loaded | None = None,
+  is_locked: bool = False,
 ) -> int:
   """Runs what is specified, and writes its folder; returns the exit status.
 
@@ -29,6 +31,7 @@ def perform(
     signals: holds signals back while files are written.
     started: when the run began, in seconds of `time.monotonic`.
     loaded: its data, if they are loaded already.
+    is_locked: whether the caller holds the lock of the folder.
 
   Raises:
     ValueError: naming the invalid flag. Nothing was compiled or written.
@@ -38,7 +41,8 @@ def perform(
   with contextlib.ExitStack() as lock:
     with hosts.all_or_none():
       job, output = prepare(spec, loaded), None
-      if multi_process.is_first_process():  # The others write nothing.
+      # The other processes write nothing.
+      if multi_process.is_first_process() and not is_locked:
         lock.enter_context(locks.held("output_dir", job.output_dir))
       checkpoints, finished = resuming.find(job)
       if finished is not None:
@@ -80,9 +84,12 @@ def _run(
     output: what it writes; None in all processes but the first.
     signals: holds signals back while files are written.
   """
-  extra = extra_metrics.of_job(job)
+  extra = ExtraMetrics(job)
+  extra.find_minima()
+  options = {"checkpoints": checkpoints}
+  options["extra_metrics"] = extra if extra.names else None
   if output is None:
-    result = job.simulate(extra, checkpoints=checkpoints)
+    result = job.simulate(**options)
   else:
 
     def on_evaluation(report: Report) -> bool:
@@ -92,7 +99,7 @@ def _run(
       return is_over
 
     with output.progress():
-      result = job.simulate(extra, on_evaluation, checkpoints)
+      result = job.simulate(on_evaluation=on_evaluation, **options)
     signals.begun()
     with contextlib.suppress(KeyboardInterrupt), signals.held():
       output.finish(result)

@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.processes import command
 from experiments.single_run import job
+from experiments.single_run.extra_metrics import ExtraMetrics
 from experiments.single_run.loading import Loader, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
@@ -71,7 +72,8 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
     with reworded_errors(f"method {cell.method}"):
       prepared_job = job.prepare(cell.spec, store.loader.load(cell.spec))
     if request.metric:
-      names = prepared_job.metric_names()
+      names = prepared_job.simulator.metric_names(prepared_job.task.init)
+      names += ExtraMetrics(prepared_job).names
       check_measured(request.metric, cell.method, names)
     if prepared_job.task.has_accuracy:
       request.check_numbers(request.metric or "test_accuracy")
@@ -96,13 +98,6 @@ def check_measured(metric: str, method: str, names: Collection[str]) -> None:
     f"metric={metric!r}: {method} does not measure it; it measures "
     f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
   )
-
-
-def run_cells(
-  cells: Sequence[PlannedCell], store: Store
-) -> list[tuple[PlannedCell, Cell]]:
-  """Runs cells one after the other; see `planned_cells.grouped`."""
-  return [run_cell(cell, store) for cell in cells]
 
 
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:

@@ -131,33 +131,6 @@ def plan(request: Request) -> list[PlannedCell]:
   return cells
 
 
-def grouped(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
-  """The cells, together where two may have a run in common.
-
-  Two such cells have the same flags and overlapping grids, so both may report
-  the same setting. Its run has one folder, so these cells run one after the
-  other.
-  """
-  by_flags: dict[str, list[list[PlannedCell]]] = {}
-  for cell in cells:
-    flags = cell.spec.identity
-    others = {n: v for n, v in flags.items() if n not in cell.spec.grid}
-    groups = by_flags.setdefault(str((others, sorted(cell.spec.grid))), [])
-    near = [group for group in groups if _overlap(group, cell)]
-    groups[:] = [group for group in groups if not _overlap(group, cell)]
-    groups.append([*itertools.chain(*near), cell])
-  return list(itertools.chain(*by_flags.values()))
-
-
-def _overlap(group: Sequence[PlannedCell], cell: PlannedCell) -> bool:
-  """Whether a setting of a cell's grid is one of a group's, too."""
-  grid = cell.spec.grid.items()
-  return any(
-    all(set(values) & set(other.spec.grid[name]) for name, values in grid)
-    for other in group
-  )
-
-
 def any_personal(methods: Sequence[Mapping[str, Any]]) -> bool:
   """Whether any method makes models of the clients' own."""
   entries = [

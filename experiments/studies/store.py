@@ -22,7 +22,7 @@ from experiments.specification.spec import FLAGS, Spec
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
-from fedjax_opt.files import json_files
+from fedjax_opt.files import json_files, locks
 from fedjax_opt.results.checkpoint import what_differs
 
 
@@ -86,10 +86,11 @@ class Store:
   def run(self, spec: Spec) -> tuple[Run, bool]:
     """The stored run; if there is none, it runs now.
 
-    A run that was stopped resumes from its last checkpoint, or starts again.
+    A run that was stopped resumes from its last checkpoint, or starts again. If
+    another process runs it now, as a part of another cell, this waits for it.
 
     Returns:
-      The run, and whether it was there already.
+      The run, and whether it was there already, or another process ran it.
 
     Raises:
       ValueError: if its folder holds a complete run of something else.
@@ -100,6 +101,17 @@ class Store:
     if run is not None:
       return run, True
     folder = self.folder_of(spec)
+    with locks.held("output_dir", folder, waits=True):
+      if run := self.find(spec):
+        return run, True
+      self._perform(spec, folder)
+    run = self.find(spec)
+    if run is None:
+      raise RunFailed(f"{str(folder)!r}: the run left no result")
+    return run, False
+
+  def _perform(self, spec: Spec, folder: pathlib.Path) -> None:
+    """Runs it in a folder whose lock is held."""
     spec = dataclasses.replace(
       spec,
       output_dir=str(folder),
@@ -113,15 +125,12 @@ class Store:
       contextlib.redirect_stderr(nowhere),
     ):
       loaded = self.loader.load(spec)
-      status = running.perform(spec, signals, time.monotonic(), loaded)
+      start = time.monotonic()
+      status = running.perform(spec, signals, start, loaded, True)
     if status >= 128:
       raise command.Signalled(status - 128)
     if signals.pressed:  # While the files of a whole run were written.
       raise command.Signalled(signals.pressed)
-    run = self.find(spec)
-    if run is None:
-      raise RunFailed(f"{str(folder)!r}: the run left no result")
-    return run, False
 
 
 def other_flags_text(

@@ -4,6 +4,7 @@
 it is one number for each point of a grid, so that settings can be chosen by it.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -81,24 +82,11 @@ def hold_out(data: ClientData, seed: int) -> ExampleParts:
     )
 
 
-def metric_names(
-  per_example: PerExampleFn,
-  params: Params | Callable[[jax.Array], Params],
-  data: ClientData,
-  parts: Sequence[str],
-) -> list[str]:
-  """The metrics that `OwnModels` has of these parts; computes nothing."""
-  if inputs.is_function_of_key(params):
-    params = jax.eval_shape(params, run_key(0))
-  batch = trees.take(data.examples, slice(1))
-  metrics = jax.eval_shape(per_example, params, batch)
-  return [f"client_{part}_{name}" for part in parts for name in metrics]
-
-
 class OwnModels:
   """Measures each client's own model on its own held-out examples.
 
-  Clients whose algorithm gives them none use the server's.
+  Clients whose algorithm gives them none use the server's. A call with a report
+  measures; `names` are the names of what it returns.
   """
 
   def __init__(
@@ -110,7 +98,7 @@ class OwnModels:
     measured: Sequence[str],
     **options: Any,
   ):
-    """Compiles nothing yet.
+    """Computes nothing yet.
 
     Args:
       make: `(**hyperparameters) -> Algorithm`.
@@ -120,32 +108,23 @@ class OwnModels:
       measured: the parts on which models are measured, such as 'test'.
       **options: see `client_evaluation.STEP_OPTIONS`.
     """
-    seeds = list(parts)
-    data_per_seed = lambda part: inputs.data_of_seeds(
-      lambda seed: getattr(parts[seed], part), seeds
-    )
-    data = data_per_seed("train")
-    held_out = {part: data_per_seed(part) for part in measured}
-    first_clients = parts[seeds[0]].train
-    self._config = client_evaluation.config_of(first_clients, None, options)
-    self._make, self._per_example = make, per_example
-    names = [name for name in points[0] if name != "seed"]
-    column = lambda name: np.array([point[name] for point in points])
-    self._points = (
-      {name: column(name) for name in names},
-      np.array([point["seed"] for point in points], np.uint32),
-      np.array([seeds.index(point["seed"]) for point in points], np.int32),
-    )
-    lists = lambda clients: (clients.indices, clients.sizes)
-    is_same = np.ndim(data.sizes) == 1  # One for all seeds.
-    self._pick = (lambda tree, i: tree) if is_same else trees.take
-    self._data = jax.device_put(
-      (data.examples, lists(data), {n: lists(p) for n, p in held_out.items()})
-    )
-    self._measure = jax.jit(self._of_points)
+    self._make, self._points, self._per_example = make, points, per_example
+    self._parts, self._measured = parts, measured
+    self._first_clients = next(iter(parts.values())).train
+    self._options = options
 
-  def measure(self, report: Report) -> dict[str, np.ndarray]:
-    """`client_<part>_<metric>`, means over all held-out examples. Each [S].
+  def names(self, params: Params | Callable[[jax.Array], Params]) -> list[str]:
+    """`client_<part>_<metric>`, of an initial model, or what makes one."""
+    if inputs.is_function_of_key(params):
+      params = jax.eval_shape(params, run_key(0))
+    batch = trees.take(self._first_clients.examples, slice(1))
+    metrics = jax.eval_shape(self._per_example, params, batch)
+    return [
+      f"client_{part}_{name}" for part in self._measured for name in metrics
+    ]
+
+  def __call__(self, report: Report) -> dict[str, np.ndarray]:
+    """The means over all held-out examples, by name. Each [S].
 
     Args:
       report: what `on_evaluation` receives; it is read within that call.
@@ -153,19 +132,43 @@ class OwnModels:
     models = (report.params, report.state, own_part(report.client_state))
     if not report.is_grid:
       models = jax.tree.map(lambda leaf: leaf[None], models)
-    return jax.device_get(
-      self._measure(models, np.int32(report.round), self._points, self._data)
+    measure, arguments = self._program
+    return jax.device_get(measure(models, np.int32(report.round), *arguments))
+
+  @functools.cached_property
+  def _program(self):
+    """`(models, round, points, data) -> metrics`, with its points and data."""
+    seeds = list(self._parts)
+    of_seeds = lambda part: inputs.data_of_seeds(
+      lambda seed: getattr(self._parts[seed], part), seeds
     )
+    lists = lambda clients: (clients.indices, clients.sizes)
+    train = of_seeds("train")
+    held_out = {part: lists(of_seeds(part)) for part in self._measured}
+    column = lambda name: np.array([point[name] for point in self._points])
+    names = [name for name in self._points[0] if name != "seed"]
+    points = (
+      {name: column(name) for name in names},
+      column("seed").astype(np.uint32),
+      np.array([seeds.index(seed) for seed in column("seed")], np.int32),
+    )
+    data = jax.device_put((train.examples, lists(train), held_out))
+    clients = self._first_clients
+    config = client_evaluation.config_of(clients, None, self._options)
 
-  def _of_points(self, models, round, points, data):
-    measure = lambda point: self._of_point(*point, round, data)
-    return lax.map(measure, (models, *points))
+    def measure(models, round, points, data):
+      of_point = lambda point: self._of_point(config, *point, round, data)
+      return lax.map(of_point, (models, *points))
 
-  def _of_point(self, models, hyperparameters, seed, index, round, data):
-    """The metrics of one point."""
+    return jax.jit(measure), (points, data)
+
+  def _of_point(self, config, models, numbers, seed, index, round, data):
+    """The metrics of one point, whose hyperparameters are these numbers."""
     (_, server, _), (examples, train, parts) = models, data
-    algorithm = self._make(**hyperparameters)
-    clients_of = lambda lists: ClientData(examples, *self._pick(lists, index))
+    algorithm = self._make(**numbers)
+    is_same = train[1].ndim == 1  # One for all seeds.
+    pick = (lambda tree, i: tree) if is_same else trees.take
+    clients_of = lambda lists: ClientData(examples, *pick(lists, index))
     held_out = {name: clients_of(lists) for name, lists in parts.items()}
 
     def one_client(worker, received):
@@ -178,7 +181,7 @@ class OwnModels:
       }
 
     metrics = client_evaluation.over_clients(
-      one_client, self._config, models, seed, round, clients_of(train)
+      one_client, config, models, seed, round, clients_of(train)
     )
     return {
       f"client_{part}_{name}": _over_examples(values, held_out[part].sizes)

@@ -25,8 +25,14 @@ _PATIENCE = 20.0  # Seconds without one, after which an owner counts as gone.
 _UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
+class _InUse(ValueError):
+  """Another process has the lock."""
+
+
 @contextlib.contextmanager
-def held(flag: str, folder: pathlib.Path) -> Iterator[None]:
+def held(
+  flag: str, folder: pathlib.Path, waits: bool = False
+) -> Iterator[None]:
   """Locks a folder, which is made if need be.
 
   What a process left that ended is no obstacle. If it was of another host, or
@@ -35,6 +41,7 @@ def held(flag: str, folder: pathlib.Path) -> Iterator[None]:
   Args:
     flag: name of the flag or argument, for messages.
     folder: path of the folder.
+    waits: whether to wait for the end of another process that has it.
 
   Raises:
     ValueError: if another process has it, which the message names, or if the
@@ -43,7 +50,14 @@ def held(flag: str, folder: pathlib.Path) -> Iterator[None]:
   is_new = not os.path.lexists(folder)
   path = folder / folders.LOCK
   with folders.writing(flag, folder):
-    descriptor = _take(flag, folder, path)
+    while True:
+      try:
+        descriptor = _take(flag, folder, path)
+        break
+      except _InUse:
+        if not waits:
+          raise
+        time.sleep(_BEAT / 4)
   try:
     # At once: a signal may end the process while the thread starts.
     with json_files.removed_at_end(path), _beating(descriptor):
@@ -86,7 +100,7 @@ def _take(flag: str, folder: pathlib.Path, path: pathlib.Path) -> int:
     try:
       is_free, owner = _lock(descriptor), _owner(descriptor)
       if is_free is False or (_may_live(owner, is_free) and _lives(path)):
-        raise ValueError(_refusal(flag, folder, owner))
+        raise _InUse(_refusal(flag, folder, owner))
       if not _is_at(descriptor, path):  # Its owner ended, and removed it.
         os.close(descriptor)
         continue
@@ -95,7 +109,7 @@ def _take(flag: str, folder: pathlib.Path, path: pathlib.Path) -> int:
       if is_free is None:  # Of two that took it at once the later one has it.
         time.sleep(_BEAT)
         if (owner := _owner(descriptor)) != record:
-          raise ValueError(_refusal(flag, folder, owner))
+          raise _InUse(_refusal(flag, folder, owner))
     except BaseException:
       os.close(descriptor)
       raise

@@ -12,10 +12,9 @@ from fedjax_opt.checks.fields import (
   mapping_of,
 )
 from fedjax_opt.checks.values import check_choice
-from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import own_models
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
+from fedjax_opt.engine.own_models import ExampleParts, OwnModels, hold_out
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.metric_names import examples_of
 from fedjax_opt.results.selection import Criterion
@@ -61,6 +60,7 @@ class StudyRuns(NamedTuple):
   is_nested: bool
   crossed: tuple[list[int], list[int]]
   own_models: PerExampleFn | None
+  hold_out: Callable[[Any, int], ExampleParts] = hold_out
 
   def check(
     self,
@@ -79,12 +79,9 @@ class StudyRuns(NamedTuple):
     """
     clients: dict[str, sizes.ClientSummary] = {}
     for i, condition in enumerate(conditions):
-      runs = self
-      # What makes the clients is called once for each seed.
-      if self.own_models:
-        runs = self._replace(data=functools.cache(self._training_data))
-      elif callable(self.data):
-        runs = self._replace(data=functools.cache(self.data))
+      # Clients are made, and hold examples out, once for each seed.
+      data = functools.cache(self.data) if callable(self.data) else self.data
+      runs = self._replace(data=data, hold_out=functools.cache(hold_out))
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
@@ -105,6 +102,8 @@ class StudyRuns(NamedTuple):
       if label not in clients:
         seed = self.report_seeds[0]
         data = _of_seed(runs._data_under(condition), seed)
+        if self.own_models:
+          data = runs.hold_out(data, seed).train
         clients[label] = sizes.client_summary_of(data)
     return clients
 
@@ -116,25 +115,23 @@ class StudyRuns(NamedTuple):
       chosen_by = self.criterion.metric
       runs.append(("criterion", chosen_by, method.grid, self.is_nested))
     for name, measured, grid, is_report in runs:
-      arguments = self._arguments(method, condition, is_report)
-      simulator = Simulator(method.make, grid=grid, **arguments)
+      seeds = self.report_seeds if is_report else self.seeds
+      simulator, own_models = self._simulator(
+        method, condition, grid, seeds, is_report
+      )
       # What depends on options may be found only when rounds are traced.
       if metric or method.options or condition.keys() & DEFAULTS.keys():
         if grid is first_grid:  # Another grid has the same rounds.
           simulator.trace(self.params)
         names = simulator.metric_names(self.params)
-        if self.own_models:
-          data = _of_seed(arguments["data"], self.report_seeds[0])
-          args = self.own_models, self.params, data, _parts(is_report)
-          own_names = own_models.metric_names(*args)
-          if both := sorted({*names} & {*own_names}):
-            raise ValueError(
-              f"own_models: evaluate has a metric named {both[0]!r} too; must "
-              "have another name"
-            )
-          names = [*names, *own_names]
+        own_names = own_models.names(self.params) if own_models else []
+        if both := sorted({*names} & {*own_names}):
+          raise ValueError(
+            f"own_models: evaluate has a metric named {both[0]!r} too; must "
+            "have another name"
+          )
         if metric:
-          _check_measured(name, measured, names)
+          _check_measured(name, measured, [*names, *own_names])
 
   def run_cell(
     self, label: str, method: Method, condition: Mapping[str, Any]
@@ -142,19 +139,14 @@ class StudyRuns(NamedTuple):
     """Tunes one method under one condition, and runs its best setting."""
 
     def run(grid, seeds, is_report, partition_seed=None):
-      arguments = self._arguments(method, condition, is_report)
-      arguments["seeds"], extra_metrics = seeds, None
-      if partition_seed is not None:
-        arguments["data"] = arguments["data"](partition_seed)
-      points = grid_points(grid, seeds)
-      if self.own_models is not None:
-        models = self._client_models(method.make, points, is_report, arguments)
-        extra_metrics = models.measure
-      simulator = Simulator(method.make, grid=grid, **arguments)
+      simulator, own_models = self._simulator(
+        method, condition, grid, seeds, is_report, partition_seed
+      )
       result = simulator.run_all(
-        self.params, self.rounds, extra_metrics=extra_metrics
+        self.params, self.rounds, extra_metrics=own_models
       )
       seconds = result.compile_seconds + result.run_seconds
+      points = grid_points(grid, seeds)
       return PointResults(points, result.history, self.criterion, seconds)
 
     cell = tuning.tune_and_report(
@@ -164,34 +156,55 @@ class StudyRuns(NamedTuple):
     sets = sizes.example_sets(self.validation, self.test)
     return dataclasses.replace(cell, sets=sets)
 
-  def _client_models(self, make, points, is_report, arguments):
-    """What measures clients' own models; the run trains on what is left.
+  def _simulator(
+    self,
+    method: Method,
+    condition: Mapping[str, Any],
+    grid: Mapping[str, Sequence[float]],
+    seeds: Sequence[int],
+    is_report: bool,
+    partition_seed: int | None = None,
+  ) -> tuple[Simulator, OwnModels | None]:
+    """What runs a grid, and what measures its clients' own models, or None.
 
     Args:
-      make: the method's `make`.
-      points: the points of the grid.
-      is_report: whether the test examples are measured too.
-      arguments: further arguments of `Simulator`, whose data are replaced.
+      method: what runs.
+      condition: under which it runs.
+      grid: a part of the method's grid.
+      seeds: of all settings.
+      is_report: whether test examples are measured too.
+      partition_seed: the seed of the clients; None for that of each run.
     """
-    data = arguments["data"]
-    parts = {
-      seed: own_models.hold_out(_of_seed(data, seed), seed)
-      for seed in dict.fromkeys(point["seed"] for point in points)
+    options = {
+      **self.options,
+      **{n: v for n, v in condition.items() if n in DEFAULTS},
+      **method.options,
     }
-    arguments["data"] = lambda seed: parts[seed].train
-    return own_models.OwnModels(
-      make,
-      points,
-      self.own_models,
-      parts,
-      _parts(is_report),
-      **{n: arguments[n] for n in STEP_OPTIONS if n in arguments},
+    is_on_test = is_report or examples_of(self.criterion.metric) == "test"
+    data, own_models = self._data_under(condition), None
+    if partition_seed is not None:
+      data = data(partition_seed)
+    if self.own_models is not None:
+      parts = {s: self.hold_out(_of_seed(data, s), s) for s in seeds}
+      data = lambda seed: parts[seed].train
+      own_models = OwnModels(
+        method.make,
+        grid_points(grid, seeds),
+        self.own_models,
+        parts,
+        ("validation", "test") if is_report else ("validation",),
+        **{name: options[name] for name in STEP_OPTIONS if name in options},
+      )
+    simulator = Simulator(
+      method.make,
+      data,
+      grid=grid,
+      seeds=seeds,
+      validation=self.validation,
+      test=self.test if is_on_test else None,
+      **options,
     )
-
-  def _training_data(self, seed: int, **condition: Any) -> ClientData:
-    """The clients of a seed, without the examples that they hold out."""
-    data = _of_seed(self._data_under(condition), seed)
-    return own_models.hold_out(data, seed).train
+    return simulator, own_models
 
   def _data_under(self, condition: Mapping[str, Any]) -> Any:
     """The clients, or the function from a seed to them."""
@@ -199,30 +212,10 @@ class StudyRuns(NamedTuple):
       return self.data
     return lambda seed: self.data(seed, **_of_data(condition))
 
-  def _arguments(
-    self, method: Method, condition: Mapping[str, Any], is_report: bool
-  ) -> dict[str, Any]:
-    """The arguments of `Simulator`, by name."""
-    is_on_test = is_report or examples_of(self.criterion.metric) == "test"
-    return {
-      **self.options,
-      **{n: v for n, v in condition.items() if n in DEFAULTS},
-      **method.options,
-      "data": self._data_under(condition),
-      "seeds": self.report_seeds if is_report else self.seeds,
-      "validation": self.validation,
-      "test": self.test if is_on_test else None,
-    }
-
 
 def _of_seed(data: Any, seed: int) -> Any:
   """The clients of a seed; data may be a function from the seed to them."""
   return data(seed) if callable(data) else data
-
-
-def _parts(is_report: bool) -> tuple[str, ...]:
-  """The parts of clients' examples that a run measures."""
-  return ("validation", "test") if is_report else ("validation",)
 
 
 def _of_data(condition: Mapping[str, Any]) -> dict[str, Any]:

@@ -280,7 +280,7 @@ def test_are_those_of_each_client(make):
   actual, expected = [], []
 
   def on_evaluation(report):
-    actual.append(own_models.measure(report))
+    actual.append(own_models(report))
     expected.append([])
     for i, point in enumerate(points):
       options = {"train": train[point["seed"]], "seed": point["seed"]}

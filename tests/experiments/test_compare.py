@@ -185,6 +185,17 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   assert last_line.split()[-2:] == [str(num_seeds)] * 2  # There is one pair.
 
 
+def test_cells_that_share_a_run_run_it_once(tmp_path, capsys):
+  """At the same time, each in a process of its own."""
+  methods = [f"{FED_AVG} client_lr=0.1 label={label}" for label in "AB"]
+  assert study(tmp_path, *methods, "--jobs=2") == 0
+  assert len(runs_of(tmp_path)) == 1
+  lines = capsys.readouterr().err.splitlines()
+  assert sorted("(was there)" in line for line in lines) == [False, True]
+  first, second = table_of(tmp_path)
+  assert first["mean"] == second["mean"]
+
+
 @pytest.mark.slow
 def test_several_at_a_time(full_study, tmp_path):
   assert study(tmp_path, FED_AVG, DELTA, "--alpha=1", "--jobs=2") == 0

@@ -45,15 +45,15 @@ def die(number, folder):
   os._exit(3)
 
 
-def counted(cells, store):
+def counted(cell, store):
   """One cell of a study: says in which process it begins and ends."""
   from experiments.studies import cell_runs  # Slow.
 
-  name = store.folder_of(cells[0].first).name
+  name = store.folder_of(cell.first).name
   log = store.folder.parent.parent / f"log-{name}"
   with open(log, "a") as file:
     file.write(f"{os.getpid()}\n")
-  result = [cell_runs.run_cell(*cells, store)]
+  result = cell_runs.run_cell(cell, store)
   with open(log, "a") as file:
     file.write("end\n")
   return result

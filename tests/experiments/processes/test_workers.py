@@ -181,7 +181,7 @@ def test_a_killed_worker_has_only_its_cell_done_by_another(
   start = time.monotonic()
   assert call(*flags, f"--output_dir={tmp_path / 'one'}", program=compare) == 0
   print(f"one process: {time.monotonic() - start:.0f} s")
-  monkeypatch.setattr(cell_runs, "run_cells", worker_cells.counted)
+  monkeypatch.setattr(cell_runs, "run_cell", worker_cells.counted)
   killed = []
 
   def is_killed():

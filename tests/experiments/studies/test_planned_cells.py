@@ -151,15 +151,6 @@ def test_methods_times_conditions():
   assert len({store.run_name(cell.spec) for cell in cells}) == len(cells)
 
 
-def test_cells_that_may_have_a_run_in_common_are_together():
-  rates = {"A": "0.1,1", "B": "1", "C": "3,10", "D": "10"}
-  methods = [f"{FED_AVG} client_lr={r} label={n}" for n, r in rates.items()]
-  cells = planned(*methods, SCAFFOLD, "--alpha=1,2", "--budget=unequal")
-  labels = [[c.method for c in group] for group in planned_cells.grouped(cells)]
-  of_fed_avg = [["A", "B"], ["C", "D"]]
-  assert labels == [*of_fed_avg, *of_fed_avg, ["SCAFFOLD"], ["SCAFFOLD"]]
-
-
 def test_a_kill_before_the_folder_was_marked_is_no_obstacle(tmp_path):
   (tmp_path / "study.json.tmp").touch()
   asks = asked(SCAFFOLD, f"--output_dir={tmp_path}")

@@ -1,5 +1,6 @@
 """Runs that are done once, and found again, unless their data changed."""
 
+import contextlib
 import dataclasses
 import re
 import shutil
@@ -12,6 +13,7 @@ from experiments.single_run import loading, running
 from experiments.studies import cell_runs, store
 from experiments.studies.store import Store
 from fedjax_opt import load_run
+from fedjax_opt.files import folders, locks
 from tests.helpers.commands import SMALL, call, config_of, prepare, spec_of
 from tests.helpers.own_arrays import arrays
 
@@ -131,6 +133,24 @@ def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
     runs.folder_of(SPEC).mkdir(exist_ok=True)
     (runs.folder_of(SPEC) / "config.json").touch()
   assert resume_flags == [False, True]
+
+
+def test_a_run_that_another_process_runs_is_waited_for(
+  runs, no_run, tmp_path, monkeypatch
+):
+  store, other = Store(tmp_path), contextlib.ExitStack()
+  folder = store.folder_of(SPEC)
+  other.enter_context(locks.held("output_dir", folder))
+
+  def sleep(seconds):  # Meanwhile it comes to its end.
+    shutil.copytree(runs.folder_of(SPEC), folder, dirs_exist_ok=True)
+    other.close()
+
+  monkeypatch.setattr(locks.time, "sleep", sleep)
+  run, was_there = store.run(SPEC)
+  assert was_there
+  assert run.history.rounds == [0, 2]
+  assert not (folder / folders.LOCK).exists()
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):
