@@ -107,7 +107,7 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   folder = _folder(request)
   store = Store(folder / "runs")
   cell_runs.check(planned, store, request)
-  cell_runs.check_test_examples(existing, planned, store.loader)
+  cell_runs.check_data(existing, planned, store)
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)

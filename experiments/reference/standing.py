@@ -12,7 +12,7 @@ from scipy import stats
 
 from experiments.reference import cells
 from experiments.reference.definition import Condition, Reference, ReferenceCell
-from fedjax_opt.data import digest
+from experiments.studies.cell_runs import check_same_data
 from fedjax_opt.results.metric_names import is_fraction
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.bootstrap import Interval
@@ -151,29 +151,16 @@ def leaderboard(
     own_planned = [c for c in planned if c.condition.name == condition.name]
     found = [cells.read(cell, folders) for cell in own_planned]
     if ran := tuple(cell for cell in found if cell is not None):
-      _check_data(condition, ran)
+      runs = [(cell.method, part) for cell in ran for part in cell.parts]
+      check_same_data(
+        f"reference: {condition.name}",
+        [(part.seeds, method, part.digests) for method, part in runs],
+        "remove the records of one of them",
+      )
       studies[condition.name] = Study(
         ran, condition.metric, condition.title, condition.target
       )
   return Leaderboard(reference, [*planned], studies, [*joined])
-
-
-def _check_data(condition: Condition, ran: Sequence) -> None:
-  """Checks that all cells of a condition have the same data."""
-  for part in ("tuning_runs", "report_runs"):
-    by_method = {
-      cell.method: getattr(cell, part).digests
-      for cell in ran
-      if getattr(cell, part) is not None
-    }
-    for method, own_digests in by_method.items():
-      first, digests = next(iter(by_method.items()))
-      if own_digests != digests:
-        raise ValueError(
-          f"reference: {condition.name}: {method} ran on "
-          f"{digest.changed(digests, own_digests)} than {first}; remove the "
-          "records of one of them"
-        )
 
 
 def _ranks(means: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from experiments.processes import command
 from experiments.single_run import job
 from experiments.single_run.extra_metrics import ExtraMetrics
 from experiments.single_run.loading import Loader, is_of_data
-from experiments.specification.spec import FLAGS, conditions
+from experiments.specification.spec import FLAGS, all_flags, conditions
 from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
 from experiments.studies.request import Request
 from experiments.studies.store import Store
@@ -312,29 +312,59 @@ def check_labels(
       )
 
 
-def check_test_examples(
-  existing: Sequence[Cell], planned: Sequence[PlannedCell], loader: Loader
+def check_same_data(
+  where: str, found: Iterable[tuple[Any, str, Mapping[str, Any]]], hint: str
 ) -> None:
-  """Checks that existing runs were tested on what their condition's others are.
+  """Checks that all that must have the same data has them.
+
+  Args:
+    where: the flag and the condition, for the message.
+    found: for each run what it shares with those that must have its data; what
+      it is; and the digests of its data.
+    hint: what can be done, for the message.
 
   Raises:
-    ValueError: naming a run.
+    ValueError: naming two whose data differ.
   """
-  tests: dict[str, tuple[Any, str]] = {}  # Condition -> digest, of whom.
-  for cell in existing:
-    run = cell.parts[0].run
-    of_run = run.config.get(digest.DATA_DIGESTS, {}).get("test")
-    whose = f"the run {str(run.folder)!r}"
-    first, other = tests.setdefault(str(cell.condition), (of_run, whose))
-    if of_run != first:
-      raise ValueError(f"runs: {whose} has other test examples than {other}")
-  for cell in planned:
-    if (key := str(cell.condition)) in tests:
-      first, other = tests[key]
-      if loader.load(cell.spec).digests.get("test") != first:
-        raise ValueError(
-          f"runs: {other} has other test examples than method {cell.method}"
-        )
+  first: dict[str, tuple[str, Mapping[str, Any]]] = {}
+  for shared, whose, digests in found:
+    other, expected = first.setdefault(str(shared), (whose, digests))
+    if words := digest.changed(expected, digests):
+      raise ValueError(f"{where}: {whose} has {words} than {other}; {hint}")
+
+
+def check_data(
+  existing: Sequence[Cell], planned: Sequence[PlannedCell], store: Store
+) -> None:
+  """Checks that existing runs have the data of all else of their condition.
+
+  The test examples are always the same; all data are, if the seeds and the
+  flags that say what they are agree.
+  """
+  names = [
+    name
+    for name, flag in all_flags().items()
+    if flag.is_identity and flag.group.key in ("task", "data", "selection")
+  ]
+  found = [
+    (cell.condition, f"the run {str(run.folder)!r}", run.config, digests)
+    for cell in existing
+    for run in [cell.parts[0].run]
+    for digests in [run.config.get(digest.DATA_DIGESTS, {})]
+  ]
+  for cell in planned if existing else ():
+    if digests := store.digests_of(cell.spec):
+      flags = cell.spec.values()
+      found.append((cell.condition, f"method {cell.method}", flags, digests))
+  tests = [
+    (condition, whose, {"test": digests.get("test")})
+    for condition, whose, _, digests in found
+  ]
+  alike = [
+    ((condition, [flags.get(n) for n in ("seed", *names)]), whose, digests)
+    for condition, whose, flags, digests in found
+  ]
+  check_same_data("runs", [*tests, *alike], "give runs on the same data")
 
 
 def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:

@@ -60,9 +60,11 @@ class Store:
       size = run.config["cohort_size"]
       spec = dataclasses.replace(spec, cohort_size=size)
     mismatch = other_flags_text(run.config, spec.identity)
-    if (streams := run.config.get("streams", 1)) != STREAMS:
+    if (streams := run.config.get("streams")) != STREAMS:
       mismatch = f"streams={streams}, not {STREAMS}"
-    mismatch = mismatch or self._other_data(run, spec)
+    if not mismatch:
+      before, now = run.config.get(digest.DATA_DIGESTS), self.digests_of(spec)
+      mismatch = digest.changed(before, now) if before and now else ""
     if mismatch:
       raise ValueError(
         f"{str(folder)!r} holds a run with {mismatch}; give another folder, or "
@@ -70,18 +72,12 @@ class Store:
       )
     return run
 
-  def _other_data(self, run: Run, spec: Spec) -> str | None:
-    """Says how the data of a run differ from the present data."""
-    before = run.config.get(digest.DATA_DIGESTS)
-    if not before:
-      return None
+  def digests_of(self, spec: Spec) -> digest.Digests | None:
+    """The digests of the present data; None if they can no longer be read."""
     try:
-      now = timetables.with_clock_files(spec, self.loader.load(spec).digests)
+      return timetables.with_clock_files(spec, self.loader.load(spec).digests)
     except (OSError, ValueError, ImportError):
       return None
-    return what_differs(
-      {digest.DATA_DIGESTS: before}, {digest.DATA_DIGESTS: now}
-    )
 
   def run(self, spec: Spec) -> tuple[Run, bool]:
     """The stored run; if there is none, it runs now.

@@ -322,11 +322,18 @@ def test_step_sizes_are_of_the_chosen_setting(tmp_path):
   assert cell_runs._step_sizes(run, cell) == {"step_size": [0.5]}
 
 
-def test_runs_on_other_test_examples_are_not_compared(full_study):
+@pytest.mark.parametrize("part", ["test", "partition"])
+def test_runs_on_other_data_are_not_compared(full_study, part):
   (folder,) = (full_study / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
   (cell,) = cell_runs.cells_of_runs([load_run(folder)], ())
   other = copy.deepcopy(cell)
-  cell_runs.check_test_examples([cell, other], [], None)
-  other.parts[0].run.config["data_digests"]["test"] = "0"
-  with pytest.raises(ValueError, match="has other test examples than the run"):
-    cell_runs.check_test_examples([cell, other], [], None)
+  cell_runs.check_data([cell, other], [], None)
+  other.parts[0].run.config["data_digests"][part] = "0"
+  with pytest.raises(ValueError, match=rf"has other data \({part}\) than the"):
+    cell_runs.check_data([cell, other], [], None)
+  other.parts[0].run.config["seed"] = [
+    7,
+    8,
+  ]  # Of which there are other clients.
+  if part == "partition":
+    cell_runs.check_data([cell, other], [], None)

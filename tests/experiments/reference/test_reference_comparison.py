@@ -4,14 +4,13 @@ import json
 import pathlib
 import re
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from experiments import compare
-from experiments.reference import cells, definition, joining, regrets, standing
-from experiments.studies import records
+from experiments.reference import cells, definition, joining, regrets
+from experiments.studies import cell_runs, records
 from tests.helpers import refusals
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
@@ -74,7 +73,7 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
 
 @pytest.mark.slow
 def test_methods_that_share_runs_join_at_the_same_time(tiny, tmp_path):
-  file, folder = tiny
+  file, _ = tiny
   flags = {"algorithm": "fed_avg", "client": "sgd", "client_lr": "0.003,0.1"}
   methods = [flags | {"label": label} for label in ("One", "Two")]
   board = joining.join(str(file), *methods, output_dir=tmp_path, jobs=2)
@@ -152,7 +151,7 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
   *tried, report = records.read(copy / place.file)
   report.about["data_digests"]["test"] = "other"
   records.write(copy / place.file, [*tried, report])
-  with pytest.raises(ValueError, match=r"few: .* ran on other data \(test\)"):
+  with pytest.raises(ValueError, match=r"few: .* has other data \(test\)"):
     joining.join(str(file), output_dir=copy)
   content = (copy / place.file).read_bytes()
   (copy / place.file).write_bytes(content[:-20])
@@ -163,11 +162,10 @@ def test_other_data_and_damage_are_refused(tiny, tmp_path):
 
 
 def test_the_method_that_ran_on_other_data_is_named():
-  ran = lambda digest: SimpleNamespace(digests={"test": digest})
-  tried = {"Untuned": None, "A": ran("1"), "B": ran("1"), "C": ran("2")}
-  cells = [SimpleNamespace(method=m, tuning_runs=t) for m, t in tried.items()]
-  with pytest.raises(ValueError, match=r"few: C ran on .* than A; remove"):
-    standing._check_data(SimpleNamespace(name="few"), cells)
+  ran = {"A": "1", "B": "1", "C": "2"}
+  found = [("few", method, {"test": number}) for method, number in ran.items()]
+  with pytest.raises(ValueError, match=r"few: C has other .* than A; remove"):
+    cell_runs.check_same_data("few", found, "remove one")
 
 
 def definition_with(before, after):
