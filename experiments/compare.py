@@ -268,7 +268,7 @@ def _shared_facts(
   shared = cell_runs.shared_config(cells)
   if planned:
     shared |= cell_runs.shared_flags(planned)
-    tuned = [cell.first.seed for cell in planned if cell.grid]
+    tuned = [cell.first_run.seed for cell in planned if cell.grid]
     if tuned:
       shared["seeds of tuning"] = tuned[0]
     shared["seeds of the report"] = planned[0].report_seeds

@@ -67,7 +67,9 @@ def script(shell: str, commands: Iterable[str]) -> str:
 def flags_of_commands() -> dict[str, list[str]]:
   """Command -> its flags, with = before a value."""
   run_flags = list(spec.all_flags())
-  shared_flags = [name for name in run_flags if name not in request.OF_A_RUN]
+  shared_flags = [
+    name for name in run_flags if name not in request.ONLY_OF_A_RUN
+  ]
   study_flags = [name for name in request.OF_STUDY if name not in shared_flags]
   return {
     "run": _typed([*run_flags, "flagfile", *ANSWERS]),

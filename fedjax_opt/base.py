@@ -44,7 +44,7 @@ ClientRule = Annotated[
 
 # The version of the random streams. Add 1 whenever the same options and seed
 # would give other cohorts, batches or clients; runs of another version are not
-# resumed. A record without this number has 1.
+# resumed.
 #   2: samplers draw few of more than 4,096 clients without shuffling all of
 #      them (uniform, cyclic, poisson), as `random_k` does of entries; cyclic
 #      draws other cohorts of few clients too.

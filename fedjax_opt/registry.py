@@ -117,16 +117,21 @@ _SHARED_NAMES = ("alpha", "eps", "momentum")
 
 
 def from_factory(
-  factory: Callable[..., Any], *names: str, **overrides: Any
+  factory: Callable[..., Any],
+  *names: str,
+  has_whole_help: bool = False,
+  **overrides: Any,
 ) -> tuple[Hyperparameter, ...]:
   """Hyperparameters of a factory that says what its arguments may be.
 
-  All is the factory's own: order, defaults, intervals, and the help, which is
-  what the Args section of its docstring says before a semicolon or full stop.
+  All is the factory's own: order, defaults, intervals, and the help, from the
+  Args section of its docstring.
 
   Args:
     factory: one with `checked_fields`, see `checks.fields`.
     *names: of the arguments.
+    has_whole_help: whether the help is all that the docstring says, or only
+      what is before a semicolon or full stop.
     **overrides: further arguments, each with another default than in the
       factory, or with a dict of attributes of `Hyperparameter`.
   """
@@ -137,7 +142,8 @@ def from_factory(
   }
 
   def entry_of(name):
-    help = _first_phrase(helps.get(name, name))
+    help = helps.get(name, name)
+    help = help.removesuffix(".") if has_whole_help else _first_phrase(help)
     accepts = factory.checked_fields[name]
     entry = Hyperparameter(name, parameters[name].default, help, accepts)
     entry = entry._replace(**changes.get(name, {}))
@@ -150,21 +156,8 @@ def from_factory(
   )
 
 
-def documented(
-  factory: Callable[..., Any], *names: str, **overrides: Any
-) -> tuple[Hyperparameter, ...]:
-  """As `from_factory`, with all that the docstring says of each.
-
-  Args:
-    factory: see `from_factory`.
-    *names: see `from_factory`.
-    **overrides: see `from_factory`.
-  """
-  helps = meanings(factory)
-  return tuple(
-    parameter._replace(help=helps[parameter.name].removesuffix("."))
-    for parameter in from_factory(factory, *names, **overrides)
-  )
+# As `from_factory`, with all that the docstring says of each.
+documented = functools.partial(from_factory, has_whole_help=True)
 
 
 def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:

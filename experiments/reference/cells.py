@@ -54,12 +54,12 @@ def run_cell(
   """
   planned, found = cell.planned, []
 
-  def run(grid, seeds, is_report):
-    start, spec = len(found), planned.at(grid, seeds, is_report)
+  def run(grid, seeds, is_fresh):
+    start, spec = len(found), planned.at(grid, seeds, is_fresh)
     while spec is not None:
       found.append(_record_of(spec, store, cell))
       results = joined(found[start:])
-      may_extend = not is_report and len(found) <= cell.most_extensions
+      may_extend = not is_fresh and len(found) <= cell.most_extensions
       spec = _extension(cell, results) if may_extend else None
     return results
 
@@ -82,7 +82,7 @@ def _record_of(spec: Spec, store: Store, cell: ReferenceCell) -> Record:
   record.about[digest.DATA_DIGESTS] = run.config[digest.DATA_DIGESTS]
   record.about["examples"] = example_sets(task.validation, task.test)
   # Choices are made from the numbers as recorded.
-  return records.as_read(dataclasses.replace(record, flags=cell.identity))
+  return records.as_read(dataclasses.replace(record, flags=cell.record_key))
 
 
 def joined(cell_records: Sequence[Record]) -> PointResults:

@@ -75,7 +75,7 @@ class ReferenceCell(NamedTuple):
   most_extensions: int
 
   @property
-  def identity(self) -> dict[str, Any]:
+  def record_key(self) -> dict[str, Any]:
     """What determines the records, except the data.
 
     The records have the digests of the data themselves.
@@ -94,7 +94,7 @@ class ReferenceCell(NamedTuple):
     """Its records in a folder of records: named by what runs, not its label."""
     spec = self.planned.spec
     words = f"{spec.algorithm.name}-{spec.client.name}"
-    name = store.folder_name(words, self.identity)
+    name = store.folder_name(words, self.record_key)
     return pathlib.Path(self.condition.name, f"{name}.jsonl.gz")
 
 

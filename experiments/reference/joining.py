@@ -17,7 +17,7 @@ from fedjax_opt.checks.values import brief
 from fedjax_opt.files import folders, locks
 
 # What a reference takes of a request; flags of runs are checked apart.
-_TAKEN = (
+_REFERENCE_FIELDS = (
   "methods", "flags", "output_dir", "progress", "study", "reference", "jobs",
   "executor", "budget",
 )  # fmt: skip
@@ -31,7 +31,9 @@ def run(request: Request) -> int:
   """
   unfit_flags = dict(request.flags)
   data_dir = unfit_flags.pop("data_dir", None)
-  unfit_flags |= {n: v for n, v in request.changed().items() if n not in _TAKEN}
+  unfit_flags |= {
+    n: v for n, v in request.changed().items() if n not in _REFERENCE_FIELDS
+  }
   if unfit_flags:
     name, value = next(iter(unfit_flags.items()))
     raise ValueError(

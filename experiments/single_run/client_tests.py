@@ -38,7 +38,7 @@ def measure(
     return {}
   metrics, setting = {}, job.points[point]
   for name in _GROUPS:
-    parts = getattr(job.loaded.client_tests, name).get(setting["seed"])
+    parts = getattr(job.loaded.client_parts, name).get(setting["seed"])
     if parts is not None and parts.test is not None:
       is_new = name == "heldout_clients"
       metrics[name] = _measure(job, result, point, parts, is_new)

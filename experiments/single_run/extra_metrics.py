@@ -50,7 +50,7 @@ class ExtraMetrics:
 
 def _own_models(job: Job) -> OwnModels:
   """What measures the clients' own models on the examples they hold out."""
-  parts = job.loaded.client_tests.per_client
+  parts = job.loaded.client_parts.per_client
   of_all = lambda part: [getattr(of_seed, part) for of_seed in parts.values()]
   return OwnModels(
     job.make,

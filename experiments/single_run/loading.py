@@ -31,7 +31,7 @@ from fedjax_opt.files.folders import user_path
 from fedjax_opt.models import pretrained
 
 
-class ClientTests(NamedTuple):
+class ClientParts(NamedTuple):
   """The examples on which clients are tested after a run, by file and seed.
 
   Attributes:
@@ -55,13 +55,13 @@ class Loaded(NamedTuple):
   Attributes:
     task: data and model, without the validation examples in the pool.
     clients: the clients of each seed.
-    client_tests: the examples on which clients are tested after the run.
+    client_parts: the examples on which clients are tested after the run.
     digests: the digests of all these data; see `fedjax_opt.data.digest`.
   """
 
   task: Task
   clients: dict[int, ClientData] | dict[int, Population]
-  client_tests: ClientTests
+  client_parts: ClientParts
   digests: digest.Digests
 
 
@@ -77,7 +77,7 @@ def load(spec: Spec) -> Loaded:
   population = Population.open(folder) if folder else None
   task = without_validation(spec, tasks.load(spec))
   if population:
-    clients, tests = dict.fromkeys(spec.seed, population), ClientTests()
+    clients, tests = dict.fromkeys(spec.seed, population), ClientParts()
   else:
     clients, tests = clients_and_tests(spec, task)
   datasets = [*clients.values(), *tests.examples()]
@@ -146,7 +146,7 @@ def _of_data(spec: Spec) -> list[Any]:
 
 def clients_and_tests(
   spec: Spec, task: Task
-) -> tuple[dict[int, ClientData], ClientTests]:
+) -> tuple[dict[int, ClientData], ClientParts]:
   """The clients that train, of each seed, and what is held out.
 
   Args:
@@ -162,7 +162,7 @@ def clients_and_tests(
     single_spec = dataclasses.replace(spec, partition_seed=None, seed=seeds)
     clients, tests = clients_and_tests(single_spec, task)
     for_all = lambda single: {s: v for v in single.values() for s in spec.seed}
-    return for_all(clients), ClientTests(*map(for_all, tests))
+    return for_all(clients), ClientParts(*map(for_all, tests))
   fraction, chooses = spec.client_test_fraction, spec.select_on == "clients"
   clients_of = drawn_clients if task.clients is None else _clients_of_task
   train, heldout = clients_of(spec, task)
@@ -175,14 +175,14 @@ def clients_and_tests(
     for seed, data in heldout.items()
   }
   if not (fraction or chooses):
-    return train, ClientTests({}, heldout_tests)
+    return train, ClientParts({}, heldout_tests)
   name = "validation_fraction"
   shares = test_part, (name, spec.validation_fraction if chooses else None)
   parts = {
     seed: ExampleParts.of(data, seed, *shares) for seed, data in train.items()
   }
   train = {seed: of_seed.train for seed, of_seed in parts.items()}
-  return train, ClientTests(parts, heldout_tests)
+  return train, ClientParts(parts, heldout_tests)
 
 
 def _clients_of_task(spec, task):

@@ -58,8 +58,6 @@ def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
         "rounds that saved no checkpoint to go on from; give another folder, "
         "and checkpoint_every for a run that can be extended"
       )
-  if spec.optimum or spec.select_on == "clients":
-    identity["extra_metrics"] = "in the history"  # Older checkpoints lack them.
   return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
 
 
@@ -76,7 +74,7 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   with reworded_errors(f"resume=True: {str(output_dir)!r}"):
     folder_digests.check(output_dir, path.name)
   try:
-    config = {"streams": 1} | json_files.read_json(path)
+    config = json_files.read_json(path)
     config["rounds"] = int(config["rounds"])
   except (OSError, ValueError, TypeError, KeyError, OverflowError):
     raise ValueError(

@@ -108,7 +108,7 @@ class ChoiceFlag:
     has_lists: whether its numbers may be lists, which make a grid.
     fits: says whether an entry can be chosen.
     is_condition: whether methods can be compared under several entries.
-    are_conditions: whether methods can be compared under several values of its
+    has_conditions: whether methods can be compared under several values of its
       hyperparameters.
   """
 
@@ -118,7 +118,7 @@ class ChoiceFlag:
   has_lists: bool = False
   fits: Callable[[Any], bool] = lambda choice: True
   is_condition: bool = False
-  are_conditions: bool = False
+  has_conditions: bool = False
 
   @property
   def registry(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class ChoiceFlag:
     flag_values: FlagValues,
     name: str | None,
     *,
-    is_free: bool = True,
+    has_choice: bool = True,
     defaults: Mapping[str, Any] = types.MappingProxyType({}),
     rates: Mapping[str, Mapping] = types.MappingProxyType({}),
   ) -> ChosenEntry | None:
@@ -171,7 +171,7 @@ class ChoiceFlag:
     Args:
       flag_values: the values of all flags.
       name: what is chosen.
-      is_free: whether something else could be chosen.
+      has_choice: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
       rates: see `AlgorithmChoice.rates`; their defaults come first.
 
@@ -183,7 +183,7 @@ class ChoiceFlag:
       self.entry(name)
     for flag, owners in self.owners().items():
       if flag_values[flag] is not None and name not in owners:
-        self.refuse(flag, flag_values[flag], owners, name, is_free)
+        self.refuse(flag, flag_values[flag], owners, name, has_choice)
     if name is None:
       return None
     grid, static = {}, {}
@@ -229,7 +229,7 @@ class ChoiceFlag:
     value: Any,
     owners: Iterable[str],
     name: str | None,
-    is_free: bool = True,
+    has_choice: bool = True,
   ) -> NoReturn:
     """Refuses a flag that belongs to other entries than the chosen one.
 
@@ -238,7 +238,7 @@ class ChoiceFlag:
       value: its value.
       owners: entries that have it.
       name: what is chosen; None for nothing.
-      is_free: whether something else could be chosen.
+      has_choice: whether something else could be chosen.
 
     Raises:
       ValueError: always.
@@ -250,7 +250,7 @@ class ChoiceFlag:
     belongs = f"belongs to {self.flag} {', '.join(names)}"
     if name is not None:
       belongs += f", not to {self.flag} {name}"
-    hint = f"give --{self.flag}={first}, or " if is_free else ""
+    hint = f"give --{self.flag}={first}, or " if has_choice else ""
     raise ValueError(f"{flag}={value}: {belongs}; {hint}leave {flag} out")
 
 
@@ -264,13 +264,13 @@ def _owners(choice_flag: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
   return owners
 
 
-TASK = ChoiceFlag("task", TASKS, is_condition=True, are_conditions=True)
+TASK = ChoiceFlag("task", TASKS, is_condition=True, has_conditions=True)
 PARTITION = ChoiceFlag(
   "partition",
   SCHEMES,
   fits=lambda choice: not choice.takes("client_ids"),
   is_condition=True,
-  are_conditions=True,
+  has_conditions=True,
 )
 ALGORITHM = ChoiceFlag("algorithm", ALGORITHMS, has_lists=True)
 CLIENT = ChoiceFlag("client", RULES, "client_", has_lists=True)
@@ -288,14 +288,14 @@ AGGREGATOR = ChoiceFlag("aggregator", AGGREGATORS)
 FAULT = ChoiceFlag("fault", FAULTS, "fault_")
 SAMPLER = ChoiceFlag("sampler", SAMPLERS, "sampler_", is_condition=True)
 SYSTEM = ChoiceFlag(
-  "system", SYSTEMS, "system_", is_condition=True, are_conditions=True
+  "system", SYSTEMS, "system_", is_condition=True, has_conditions=True
 )
 AVAILABILITY = ChoiceFlag(
   "availability",
   AVAILABILITIES,
   "availability_",
   is_condition=True,
-  are_conditions=True,
+  has_conditions=True,
 )
 SCHEDULE = ChoiceFlag("schedule", SCHEDULES)
 CHOICE_FLAGS = {

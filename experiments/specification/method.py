@@ -111,13 +111,13 @@ def _client(
   """The clients' rule; some algorithms take plain steps only."""
   name, choice = flag_values["client"], algorithm.choice
   name = default_client(choice) if name is None else name
-  is_free = choice.client_takes == "rule"
-  if not is_free:
+  has_choice = choice.client_takes == "rule"
+  if not has_choice:
     _check_plain(CLIENT, name, algorithm)
   return CLIENT.choose(
     flag_values,
     name,
-    is_free=is_free,
+    has_choice=has_choice,
     defaults=task.defaults,
     rates=choice.rates,
   )
@@ -146,8 +146,10 @@ def _server(
     name = fixed_rule or choice.default_server or specs.SERVER_DEFAULT
   if choice.server_takes == "rate":
     _check_plain(SERVER, name, algorithm)
-  is_free = choice.server_takes == "rule" and fixed_rule is None
-  return SERVER.choose(flag_values, name, is_free=is_free, rates=choice.rates)
+  has_choice = choice.server_takes == "rule" and fixed_rule is None
+  return SERVER.choose(
+    flag_values, name, has_choice=has_choice, rates=choice.rates
+  )
 
 
 def _check_plain(part: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:

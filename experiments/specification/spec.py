@@ -672,7 +672,7 @@ def all_flags() -> dict[str, Flag]:
         None,
         choice_flag.type_of(next(iter(owners.values()))),
         owners=owners,
-        is_condition=choice_flag.are_conditions,
+        is_condition=choice_flag.has_conditions,
       )
   return flags
 

@@ -27,9 +27,8 @@ from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
-_OF_A_RUN = {"device", "streams", "versions", "seed", digest.DATA_DIGESTS} | {
-  name for name, flag in FLAGS.items() if not flag.is_identity
-}
+_OF_NO_METHOD = {n for n, flag in FLAGS.items() if not flag.is_identity}
+_OF_NO_METHOD |= {"device", "streams", "versions", "seed", digest.DATA_DIGESTS}
 # Parts that a report shows, if they are the same in all runs.
 _REPORTED = (
   "task", "partition", "alpha", "examples_per_client", "cohort_size",
@@ -63,7 +62,7 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
   methods, conditions = set(), set()
   for cell in cells:
     condition = str(cell.condition)
-    if store.find(cell.first) is not None:
+    if store.find(cell.first_run) is not None:
       continue
     if cell.method in methods and condition in conditions:
       continue
@@ -409,7 +408,7 @@ def _labels_without(
   texts: Sequence[Mapping[str, str]], tuned: Collection[str]
 ) -> list[str]:
   """Labels made of choices and other flags that differ, without some flags."""
-  ignored = {*conditions(), *CHOICES, *tuned, *_OF_A_RUN}
+  ignored = {*conditions(), *CHOICES, *tuned, *_OF_NO_METHOD}
   by_run = [
     {n: text[n] for n in CHOICES if n in text}
     | {n: v for n, v in text.items() if n not in ignored and "[" not in v}

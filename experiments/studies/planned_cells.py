@@ -16,7 +16,7 @@ from experiments.specification.method import (
 )
 from experiments.specification.resolve import personal_defaults, resolve, seeds
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
-from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
+from experiments.studies.request import OF_STUDY, ONLY_OF_A_RUN, Request
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files import csv_files
 from fedjax_opt.results.names import name_of
@@ -54,7 +54,7 @@ class PlannedCell(NamedTuple):
   crossed: tuple[list[int], list[int]] = ([], [])
 
   @property
-  def first(self) -> Spec:
+  def first_run(self) -> Spec:
     """The first run of a cell: the grid, or the only setting."""
     if self.grid and not self.is_nested:
       return self.spec
@@ -64,14 +64,14 @@ class PlannedCell(NamedTuple):
     self,
     grid: Mapping[str, Sequence[float]],
     seeds: Sequence[int],
-    is_report: bool,
+    is_fresh: bool,
     partition_seed: int | None = None,
   ) -> Spec:
     """The specification of one call of `run` in `tune_and_report`."""
     if partition_seed is not None:
       return self.spec.crossed(partition_seed, seeds)
     chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
-    return self.spec.at(chosen, seeds) if is_report else self.spec
+    return self.spec.at(chosen, seeds) if is_fresh else self.spec
 
   def tune(self, run: Callable[..., PointResults]) -> Cell:
     """The cell, by `tune_and_report`; `run` has the arguments of `at`."""
@@ -206,7 +206,7 @@ def _check_own(
     why = None
     if name in OF_STUDY:
       why = "belongs to the whole study; give it outside of method"
-    elif name in OF_A_RUN:
+    elif name in ONLY_OF_A_RUN:
       why = f"belongs to a single run; leave {name} out"
     elif name in varied:
       why = f"is one of the study's conditions; leave {name} out of the method"

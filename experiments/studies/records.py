@@ -57,9 +57,8 @@ class Record:
     arguments: flags of the run; () for a computation.
     flags: its flags that are no defaults; for a computation its function and
       options.
-    about: date, seconds and streams (see `fedjax_opt.base.STREAMS`; 1 if
-      missing); for a run also device, versions, criterion and the number of all
-      its points.
+    about: date, seconds and streams (see `fedjax_opt.base.STREAMS`); for a run
+      also device, versions, criterion and the number of all its points.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
     arrays: other arrays that were kept.
@@ -101,8 +100,8 @@ def of_run(run: Run, arguments: Sequence[str], parts: RecordedParts) -> Record:
   flags = not_default(identity_of_config(run.config))
   timing = run.summary["timing"]
   about = about_now(timing["compile_seconds"] + timing["run_seconds"])
-  about |= {name: run.config[name] for name in ("device", "versions")}
-  about["streams"] = run.config.get("streams", 1)
+  names = ("device", "versions", "streams")
+  about |= {name: run.config[name] for name in names}
   written = (run.folder / "summary.json").stat().st_mtime
   about["date"] = datetime.date.fromtimestamp(written).isoformat()
   about["criterion"] = run.summary["criterion"]

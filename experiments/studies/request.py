@@ -20,7 +20,7 @@ from fedjax_opt.study.tuning import BUDGETS
 from fedjax_opt.study.verdicts import check_min_effect, check_target
 
 # Flags of a run that a study sets itself, or cannot have.
-OF_A_RUN = (
+ONLY_OF_A_RUN = (
   "resume", "target_accuracy", "patience",
   "cluster", "coordinator", "num_processes", "process_id",
 )  # fmt: skip
@@ -189,7 +189,7 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
     with reworded_errors(f"study={given['study']!r}"):
       given = dict(read(in_file)) | given
     methods = methods or methods_in_file
-  for name in OF_A_RUN:
+  for name in ONLY_OF_A_RUN:
     value = given.get(name)
     if value is not None and value is not False:
       raise ValueError(

@@ -20,7 +20,7 @@ While it runs, on the host:
   programs.py         programs that were compiled before are found again
   active_settings.py  which settings still run
   feed.py             what the host gives to each segment of rounds
-  run_state.py        `Points`, and their state between two calls of the program
+  run_state.py        `GridPoints`, and their state between calls of the program
   client_state.py     what clients keep, on the devices or the host
 
 In the compiled program: the package `traced`.

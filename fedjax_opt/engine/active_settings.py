@@ -17,7 +17,7 @@ from fedjax_opt import multi_process
 from fedjax_opt.arrays import target, trees
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.programs import map_arrays
-from fedjax_opt.engine.run_state import Points, RunState
+from fedjax_opt.engine.run_state import GridPoints, RunState
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
@@ -34,7 +34,7 @@ class ActiveSettings:
       active ones, and those that have diverged but were not dropped.
   """
 
-  def __init__(self, config: Config, points: Points):
+  def __init__(self, config: Config, points: GridPoints):
     """All settings run.
 
     Args:

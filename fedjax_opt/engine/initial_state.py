@@ -16,7 +16,7 @@ from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Params, run_key
 from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, quickly_compiled
-from fedjax_opt.engine.run_state import Points, RunState
+from fedjax_opt.engine.run_state import GridPoints, RunState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class InitialState:
     num_clients: M.
   """
 
-  points: Points
+  points: GridPoints
   params: Any
   model: Params
   num_clients: int

@@ -19,7 +19,7 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import chunks, client_state, feed, programs
 from fedjax_opt.engine.active_settings import ActiveSettings
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.run_state import Points, RunState
+from fedjax_opt.engine.run_state import GridPoints, RunState
 from fedjax_opt.engine.traced import grid_programs
 from fedjax_opt.engine.traced.grid_programs import (
   PointInputs,
@@ -40,7 +40,7 @@ class RunPrograms:
   def __init__(
     self,
     config: Config,
-    points: Points,
+    points: GridPoints,
     data: ClientData | Population,
     held_out: Mapping[str, Batch | None],
   ):

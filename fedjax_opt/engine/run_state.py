@@ -12,7 +12,7 @@ import numpy as np
 from fedjax_opt.base import Algorithm, State
 
 
-class Points(NamedTuple):
+class GridPoints(NamedTuple):
   """The points of a run: each setting with each seed.
 
   Attributes:

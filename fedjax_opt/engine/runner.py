@@ -93,7 +93,7 @@ class Runner:
         # Only one of several processes may have been told to stop.
         is_told = multi_process.of_any_process(self._is_stopped)
         self._interrupted = multi_process.of_any_process(
-          self._stop_signals.first
+          self._stop_signals.first_signal
         )
         self._is_stopped = bool(is_told or self._interrupted)
       with self._stop_signals.heeded(self.checkpoints is not None):
@@ -240,7 +240,7 @@ class Runner:
     metrics = self.programs.evaluate(self._state)
     self._tally.run_seconds += time.perf_counter() - start
     if metrics or self.extra_metrics is not None:
-      metrics = self._tally.completed(
+      metrics = self._tally.with_counts(
         self._active_settings.expand(metrics), self._is_evaluation_round(done)
       )
     report = self._report_of(
@@ -304,7 +304,7 @@ class Runner:
   def _save_and_check_end(self, stop: int) -> bool:
     """Saves a checkpoint if one is due; returns whether the run ends here."""
     # Read once: a later signal ends the run after the next segment.
-    stopping = multi_process.of_any_process(self._stop_signals.first)
+    stopping = multi_process.of_any_process(self._stop_signals.first_signal)
     is_stopped = bool(multi_process.of_any_process(self._is_stopped))
     is_last = stopping or is_stopped or stop == self.rounds
     if self.checkpoints is not None and (

@@ -32,7 +32,7 @@ from fedjax_opt.engine.feed import lower_draws
 from fedjax_opt.engine.initial_state import InitialState, model_of
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.run_programs import RunPrograms
-from fedjax_opt.engine.run_state import Points, RunState
+from fedjax_opt.engine.run_state import GridPoints, RunState
 from fedjax_opt.engine.runner import Runner
 from fedjax_opt.engine.traced import versions
 from fedjax_opt.results.checkpoint import Checkpoints
@@ -513,7 +513,7 @@ class Simulator:
     is_one = len(settings) * len(seeds) == 1
     columns = settings[0] if is_one else zip(*settings, strict=True)
     columns = dict(zip(self._grid, map(_as_array, columns), strict=True))
-    return Points(make, columns, len(settings), tuple(seeds), self._is_grid)
+    return GridPoints(make, columns, len(settings), tuple(seeds), self._is_grid)
 
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}

@@ -24,11 +24,11 @@ class StopSignals:
   run. The run then ends after it, as with one that came before.
 
   Attributes:
-    first: number of the first one; 0 if none came.
+    first_signal: number of the first one; 0 if none came.
   """
 
   def __init__(self):
-    self.first = 0
+    self.first_signal = 0
     self._numbers: list[int] = []
     self._before: dict[int, Any] = {}
     self._may_raise = False
@@ -69,5 +69,5 @@ class StopSignals:
       self._before[number](number, frame)
 
   def _note(self, number: int) -> None:
-    self.first = self.first or int(number)
+    self.first_signal = self.first_signal or int(number)
     self._numbers.append(number)

@@ -63,7 +63,7 @@ class Tally:
     self.traces.append(jax.tree.map(trimmed, dict(traces)))
     self.done = stop
 
-  def completed(
+  def with_counts(
     self, metrics: Mapping[str, np.ndarray], is_evaluation_round: bool = True
   ) -> dict[str, np.ndarray]:
     """The metrics of an evaluation after the rounds done so far, completed.

@@ -114,10 +114,10 @@ class StudyRuns(NamedTuple):
     if tuning.num_settings(method.grid) > 1:
       chosen_by = self.criterion.metric
       runs.append(("criterion", chosen_by, method.grid, self.is_nested))
-    for name, measured, grid, is_report in runs:
-      seeds = self.report_seeds if is_report else self.seeds
+    for name, measured, grid, is_fresh in runs:
+      seeds = self.report_seeds if is_fresh else self.seeds
       simulator, own_models = self._simulator(
-        method, condition, grid, seeds, is_report
+        method, condition, grid, seeds, is_fresh
       )
       # What depends on options may be found only when rounds are traced.
       if metric or method.options or condition.keys() & DEFAULTS.keys():
@@ -138,9 +138,9 @@ class StudyRuns(NamedTuple):
   ) -> Cell:
     """Tunes one method under one condition, and runs its best setting."""
 
-    def run(grid, seeds, is_report, partition_seed=None):
+    def run(grid, seeds, is_fresh, partition_seed=None):
       simulator, own_models = self._simulator(
-        method, condition, grid, seeds, is_report, partition_seed
+        method, condition, grid, seeds, is_fresh, partition_seed
       )
       result = simulator.run_all(
         self.params, self.rounds, extra_metrics=own_models
@@ -162,7 +162,7 @@ class StudyRuns(NamedTuple):
     condition: Mapping[str, Any],
     grid: Mapping[str, Sequence[float]],
     seeds: Sequence[int],
-    is_report: bool,
+    is_fresh: bool,
     partition_seed: int | None = None,
   ) -> tuple[Simulator, OwnModels | None]:
     """What runs a grid, and what measures its clients' own models, or None.
@@ -172,7 +172,8 @@ class StudyRuns(NamedTuple):
       condition: under which it runs.
       grid: a part of the method's grid.
       seeds: of all settings.
-      is_report: whether test examples are measured too.
+      is_fresh: whether the seeds are not those of tuning; test examples are
+        then measured too.
       partition_seed: the seed of the clients; None for that of each run.
     """
     options = {
@@ -180,7 +181,7 @@ class StudyRuns(NamedTuple):
       **{n: v for n, v in condition.items() if n in DEFAULTS},
       **method.options,
     }
-    is_on_test = is_report or examples_of(self.criterion.metric) == "test"
+    is_on_test = is_fresh or examples_of(self.criterion.metric) == "test"
     data, own_models = self._data_under(condition), None
     if partition_seed is not None:
       data = data(partition_seed)
@@ -192,7 +193,7 @@ class StudyRuns(NamedTuple):
         grid_points(grid, seeds),
         self.own_models,
         parts,
-        ("validation", "test") if is_report else ("validation",),
+        ("validation", "test") if is_fresh else ("validation",),
         **{name: options[name] for name in STEP_OPTIONS if name in options},
       )
     simulator = Simulator(

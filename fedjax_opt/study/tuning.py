@@ -86,8 +86,9 @@ def tune_and_report(
   Args:
     method: its label.
     condition: under which it runs.
-    run: `(grid, seeds, is_report) -> PointResults`; crossed seeds are run with
-      the seed of a partition as the fourth argument.
+    run: `(grid, seeds, is_fresh) -> PointResults`, where `is_fresh` says that
+      these are not the seeds of tuning; crossed seeds are run with the seed of
+      a partition as the fourth argument.
     grid: the settings to try; a single setting is not tuned.
     seeds: the seeds of tuning; not used if it is nested.
     report_seeds: seeds of the reported runs.

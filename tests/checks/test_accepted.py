@@ -11,7 +11,7 @@ from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine.initial_state import InitialState
-from fedjax_opt.engine.run_state import Points
+from fedjax_opt.engine.run_state import GridPoints
 from tests.helpers.linear import (
   ALGORITHM,
   DATA,
@@ -83,7 +83,7 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
 
   draw = lambda key: {"w": orthogonal(key)}
   model = jax.eval_shape(lambda: {"w": jnp.ones((8, 8))})
-  points = Points(lambda: ALGORITHM, {}, 1, seeds=(0, 1, 2), is_grid=True)
+  points = GridPoints(lambda: ALGORITHM, {}, 1, seeds=(0, 1, 2), is_grid=True)
   start = InitialState(points, draw, model, num_clients=4)
   models = start.make_state(on_host=False).server.params
   expected = draw(jax.random.key(1))["w"]

@@ -15,7 +15,7 @@ from fedjax_opt.arrays import sharding, trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import run_programs, run_state
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.run_state import Points
+from fedjax_opt.engine.run_state import GridPoints
 from fedjax_opt.results.history import History
 from tests.helpers import jax_problems
 
@@ -135,7 +135,7 @@ def test_vectorized_equals_one_after_the_other():
   close((vmap.state, vmap.traces), (scan.state, scan.traces))
   assert vmap.cost == scan.cost
   kernels = np.asarray(vmap.params["kernel"]).reshape(4, -1)
-  assert len(np.unique(kernels.round(4), axis=0)) == 4  # Points differ.
+  assert len(np.unique(kernels.round(4), axis=0)) == 4  # GridPoints differ.
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def programs_of(settings, **options):
   """Of so many of one seed, vectorized if nothing else is given."""
   options = {"batch_size": 4, "grid_map": "vmap"} | options
   config = Config.create(TASK.data, options, num_settings=settings)
-  points = Points(None, {}, settings, seeds=(0,), is_grid=True)
+  points = GridPoints(None, {}, settings, seeds=(0,), is_grid=True)
   return run_programs.RunPrograms(config, points, TASK.data, {})
 
 

@@ -114,7 +114,9 @@ def test_every_flag_of_a_command(name):
   known_flags = set(spec.all_flags())
   assert len(known_flags) > 100
   if name == "compare":
-    known_flags = known_flags - set(request.OF_A_RUN) | set(request.OF_STUDY)
+    known_flags = known_flags - set(request.ONLY_OF_A_RUN) | set(
+      request.OF_STUDY
+    )
   common_flags = {"flagfile", "help", "helpfull", "list", "version"}
   conditions = spec.conditions() if name == "compare" else []
   switches = {n for n, flag in spec.all_flags().items() if flag.type is bool}

@@ -49,7 +49,7 @@ def counted(cell, store):
   """One cell of a study: says in which process it begins and ends."""
   from experiments.studies import cell_runs  # Slow.
 
-  name = store.folder_of(cell.first).name
+  name = store.folder_of(cell.first_run).name
   log = store.folder.parent.parent / f"log-{name}"
   with open(log, "a") as file:
     file.write(f"{os.getpid()}\n")

@@ -210,7 +210,7 @@ def test_no_client_trains_on_what_it_is_chosen_by(tmp_path):
   assert job.task.validation is None
   assert {CHOSEN_BY, "client_test_loss"} < {*ExtraMetrics(job).names}
   for seed, train in job.clients.items():
-    parts = job.loaded.client_tests.per_client[seed]
+    parts = job.loaded.client_parts.per_client[seed]
     assert parts.train is train
     rows = [owned_rows(part) for part in (train, parts.validation, parts.test)]
     assert all(rows)

@@ -114,12 +114,11 @@ def test_a_run_of_another_version_or_random_stream_is_refused(
   error = unresumed(*ARGUMENTS, f"--output_dir={folder}")
   assert "versions={" in error
   assert "'jax': '0.0.1'" in error
-  # One that does not say which streams it had is older than their number.
-  del config["streams"]
+  config["streams"] = 1
   path.write_text(json.dumps(config))
   about = json.loads(summary.read_text()) | {"config": config}
   summary.write_text(json.dumps(about))
-  (folder / "digests.json").unlink()  # As in an older version.
+  (folder / "digests.json").unlink()
   assert unresumed(*ARGUMENTS, f"--output_dir={folder}") == (
     f"'{folder}' holds a run with streams=1, not {STREAMS}; give what that run "
     "had, or another folder"

@@ -354,8 +354,8 @@ def test_ten_fresh_seeds_report_unless_a_number_is_given():
 
 def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
   (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--nested")
-  assert cell.first.seed == [1, 2]
-  assert cell.first.grid["client_lr"] == [0.1, 1.0]
+  assert cell.first_run.seed == [1, 2]
+  assert cell.first_run.grid["client_lr"] == [0.1, 1.0]
 
 
 def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():

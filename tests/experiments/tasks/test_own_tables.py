@@ -105,7 +105,7 @@ def test_examples_for_choices_are_held_out_once(file):
   of_clients = ("--client_column=hospital", "--algorithm=ditto")
   loaded = loading.load(spec_of(*flags(file, "sick", *of_clients)))
   assert loaded.task.validation is None
-  assert loaded.client_tests.per_client[0].validation.sizes.all()
+  assert loaded.client_parts.per_client[0].validation.sizes.all()
 
 
 def test_settings_are_chosen_by_a_score(file):
