@@ -121,13 +121,13 @@ class Algorithm(NamedTuple):
     personalize: `(worker, params) -> params`, how ONE client changes this model
       on its training examples before it uses the model; for `evaluate_clients`.
       None if it does not.
-    sends: `params -> [part, ...]`, what clients send in a round of one phase:
+    sends: None if the algorithm takes no upload, see `fedjax_opt.transforms`.
+      Else `params -> [part, ...]`, what clients send in a round of one phase:
       for each part of the message a tree with the shapes of a difference of
       models (or a gradient), or None for a part that is not a difference. A
       single part is the message itself; several parts are a tuple. Uploads and
       faults change these differences, and `max_update_norm` limits them
-      together. None if the algorithm takes no upload, see
-      `fedjax_opt.transforms`.
+      together.
     broadcast: `state -> tree`, what the server sends to clients, for rounds of
       one phase, a `mean` or `each`, in which clients need nothing else from the
       server. Clients may then start from any version of it, as on asynchronous

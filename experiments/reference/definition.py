@@ -150,8 +150,9 @@ class Reference(NamedTuple):
     for condition in self.conditions:
       entrants = [_scaled(m, condition) for m in methods if _runs(m, condition)]
       flags = {**self.flags, **condition.flags}
-      for method in entrants:
-        _check_own(method, flags)
+      fixed_names = {*flags}
+      if not fixed_names.isdisjoint(_LOCAL_WORK):
+        fixed_names.update(_LOCAL_WORK)
       task = CHOICE_FLAGS["task"].entry(flags.setdefault("task", _TASK))
       if data_dir and "data_dir" in task.takes:
         flags["data_dir"] = data_dir
@@ -165,7 +166,8 @@ class Reference(NamedTuple):
         report_seeds=self.report_seeds,
         budget=budget,
       )
-      for planned in planned_cells.plan(request) if entrants else ():
+      cells_here = planned_cells.plan(request, fixed_names) if entrants else ()
+      for planned in cells_here:
         if budget == "equal":
           number = tuning.num_settings(planned.grid)
           sizes = {planned.method: number, "the reference": self.settings}
@@ -180,20 +182,6 @@ def _runs(method: Mapping[str, Any], condition: Condition) -> bool:
   if named is None:
     return not condition.named_only
   return condition.name in named.split(",")
-
-
-def _check_own(method: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
-  """Checks that a method does not change what all methods share."""
-  shared_names = {*flags}
-  if not shared_names.isdisjoint(_LOCAL_WORK):
-    shared_names.update(_LOCAL_WORK)
-  for name in method:
-    if name in shared_names:
-      label = method.get("label", method["algorithm"])
-      raise ValueError(
-        f"method {label}: {name}={method[name]}: the reference sets it; leave "
-        f"{name} out"
-      )
 
 
 def _scaled(method: Mapping[str, Any], condition: Condition) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, what_differs
 
 
-def find(job: Job) -> tuple[Checkpoints | None, Run | None]:
-  """What a run is saved to and goes on from, or the run if it is done.
+def checkpoints_or_run(job: Job) -> tuple[Checkpoints | None, Run | None]:
+  """The checkpoints to save to and to resume from; or the finished run.
 
   Returns:
-    The checkpoints, None if none are saved; and the run, None unless it is
-    already done.
+    The checkpoints, None if none are saved; and the run, None if there are
+    rounds left.
 
   Raises:
     ValueError: if the run in the folder has other flags or versions, or cannot

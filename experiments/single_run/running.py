@@ -44,7 +44,7 @@ def perform(
       # The other processes write nothing.
       if multi_process.is_first_process() and not is_locked:
         lock.enter_context(locks.held("output_dir", job.output_dir))
-      checkpoints, finished = resuming.find(job)
+      checkpoints, finished = resuming.checkpoints_or_run(job)
       if finished is not None:
         return _show(job, finished)
       if multi_process.is_first_process():

@@ -424,6 +424,6 @@ def _labels_without(
     for flags in by_run
   ]
   different = [g for i, g in enumerate(own_flags) if g not in own_flags[:i]]
-  # What all runs chose alike is not said, and no default takes its place.
+  # A choice that all runs share is in no label; nor is a default in its place.
   labels = labels_of(different, dict.fromkeys(CHOICES))
   return [labels[different.index(flags)] for flags in own_flags]

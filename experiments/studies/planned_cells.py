@@ -86,8 +86,14 @@ class PlannedCell(NamedTuple):
     return {n: v for n, v in self.spec.grid.items() if len(v) > 1}
 
 
-def plan(request: Request) -> list[PlannedCell]:
+def plan(
+  request: Request, fixed_names: Collection[str] = ()
+) -> list[PlannedCell]:
   """The cells of a study, method after method.
+
+  Args:
+    request: of the study.
+    fixed_names: flags of a reference, which no method may have.
 
   Raises:
     ValueError: naming the invalid flag, before anything runs.
@@ -112,7 +118,7 @@ def plan(request: Request) -> list[PlannedCell]:
     for combination in itertools.product(*varied.values())
   ]
   for label, method in zip(labels, request.methods, strict=True):
-    _check_own(label, method, varied)
+    _check_own(label, method, varied, fixed_names)
   with_defaults = [
     dataclasses.replace(
       request, flags=_for_own_models(request, fixed | condition) | request.flags
@@ -191,7 +197,10 @@ def _cell(
 
 
 def _check_own(
-  label: str, method: Mapping[str, Any], varied: Collection[str]
+  label: str,
+  method: Mapping[str, Any],
+  varied: Collection[str],
+  fixed_names: Collection[str],
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
   flags = specs.all_flags().items()
@@ -204,7 +213,9 @@ def _check_own(
   }
   for name, value in method.items():
     why = None
-    if name in OF_STUDY:
+    if name in fixed_names:
+      why = f"the reference sets it; leave {name} out"
+    elif name in OF_STUDY:
       why = "belongs to the whole study; give it outside of method"
     elif name in ONLY_OF_A_RUN:
       why = f"belongs to a single run; leave {name} out"

@@ -185,22 +185,14 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   assert last_line.split()[-2:] == [str(num_seeds)] * 2  # There is one pair.
 
 
-def test_cells_that_share_a_run_run_it_once(tmp_path, capsys):
-  """At the same time, each in a process of its own."""
-  methods = [f"{FED_AVG} client_lr=0.1 label={label}" for label in "AB"]
-  assert study(tmp_path, *methods, "--jobs=2") == 0
-  assert len(runs_of(tmp_path)) == 1
-  lines = capsys.readouterr().err.splitlines()
-  assert sorted("(was there)" in line for line in lines) == [False, True]
-  first, second = table_of(tmp_path)
-  assert first["mean"] == second["mean"]
-
-
-@pytest.mark.slow
-def test_several_at_a_time(full_study, tmp_path):
-  assert study(tmp_path, FED_AVG, DELTA, "--alpha=1", "--jobs=2") == 0
+def test_several_at_a_time(full_study, tmp_path, capsys):
+  """Two of them have the same run, which one runs and the other waits for."""
+  methods = DELTA, DELTA.replace("Delta", "Twin"), FED_AVG
+  assert study(tmp_path, *methods, "--alpha=1", "--jobs=2") == 0
   assert len(runs_of(tmp_path)) == 3
-  for path in (tmp_path / "runs").glob("*/*/metrics.csv"):
+  lines = capsys.readouterr().err.splitlines()
+  assert sum("(was there)" in line for line in lines) == 1
+  for path in (tmp_path / "runs").glob("*/metrics.csv"):
     other_path = full_study / path.relative_to(tmp_path)
     run, expected = load_run(path.parent), load_run(other_path.parent)
     for name, values in run.history.metrics.items():

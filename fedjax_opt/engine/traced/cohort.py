@@ -227,8 +227,9 @@ class Cohort:
     mean = replies.mean_of_counted(
       sharding.sum_of_devices(total), clients, records, is_normalized
     )
-    return self._reply_of_all(
-      clients, order, (mean, state, records), this_phase
+    visited = mean, state, records
+    return replies.reply_of_all(
+      self.config, visited, clients, this_phase, self._cohort_share, order
     )
 
   def average(self, reply: Reply, part: Any) -> Any:
@@ -275,8 +276,9 @@ class Cohort:
       one_client, this_phase, lambda clients, visited: (None, visited)
     )
     messages = trees.take(messages, slice(self.config.cohort_size))
-    return self._reply_of_all(
-      clients, order, (messages, state, records), this_phase
+    visited = messages, state, records
+    return replies.reply_of_all(
+      self.config, visited, clients, this_phase, self._cohort_share, order
     )
 
   def pick(
@@ -326,18 +328,19 @@ class Cohort:
       mapping.visit_one, self.config, self._round_data, visit
     )
     if client is not None:
-      picked_client = self._clients_of(jnp.array([client], jnp.int32), None)
-      visited = visit_one(self._with_keys(picked_client, None, phase))
-      return self._reply_of_one(picked_client, visited, this_phase)
-    index, _ = self._draw_index(phase)
-    clients, order, computed = self._clients_of_phase(phase)
-    # The position of the picked client in the order of computation.
-    position = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
-    num_shards = sharding.num_shards()
-    visited = visit_one(trees.take(computed, (position // num_shards)[None]))
-    visited = sharding.from_shard(position % num_shards, visited)
-    return self._reply_of_one(
-      trees.take(clients, index[None]), visited, this_phase
+      picked = self._clients_of(jnp.array([client], jnp.int32), None)
+      visited = visit_one(self._with_keys(picked, None, phase))
+    else:
+      index, _ = self._draw_index(phase)
+      clients, order, computed = self._clients_of_phase(phase)
+      # The position of the picked client in the order of computation.
+      position = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
+      num_shards = sharding.num_shards()
+      visited = visit_one(trees.take(computed, (position // num_shards)[None]))
+      visited = sharding.from_shard(position % num_shards, visited)
+      picked = trees.take(clients, index[None])
+    return replies.reply_of_one(
+      self.config, visited, picked, this_phase, self._cohort_share
     )
 
   def cond(
@@ -474,13 +477,12 @@ class Cohort:
       return float(self.config.num_clients)
     return jnp.maximum(jnp.sum(self._round_data.sizes.astype(float)), 1)
 
-  def _cohort_share(self, clients, counted, places):
+  def _cohort_share(self, clients, counted):
     """The weights of the clients that count, as a part of the population's.
 
     Args:
       clients: leaves [C', ...].
       counted: [C'] bool.
-      places: number of these clients that are no padding.
     """
     natural = self._natural_weights(clients.number, clients.size)
     cohort = jnp.sum(natural)
@@ -489,6 +491,7 @@ class Cohort:
     # Exactly 1 if all clients with a weight count.
     share = jnp.where(jnp.any((normalized > 0) & ~counted), share, 1)
     if not self.config.weights_by_examples and not self.config.has_empty_places:
+      places = min(len(counted), self.config.cohort_size)  # Without padding.
       return share * (places / self.config.num_clients)
     return share * cohort / self._population_weight()
 
@@ -555,35 +558,11 @@ class Cohort:
       output = output._replace(message=message, state=new_state)
       if output.bytes_up is None:
         output = output._replace(bytes_up=trees.num_bytes(message))
-      self._note_work(phase, worker.gradient_counts, output.bytes_up)
+      is_known = isinstance(output.bytes_up, int | np.integer)
+      bytes_up = int(output.bytes_up) if is_known else None
+      work = PhaseWork(worker.gradient_counts, phase.num_bytes, bytes_up)
+      self.work.setdefault(phase.number, work)  # When it is first traced.
       record = replies.client_record(config, output, worker, client, is_long)
       return message, new_state, record
 
     return visit
-
-  def _note_work(self, phase, gradient_counts, bytes_up):
-    """Notes what a client does in a phase, the first time that it is traced."""
-    is_known = isinstance(bytes_up, int | np.integer)
-    bytes_up = int(bytes_up) if is_known else None
-    work = PhaseWork(gradient_counts, phase.num_bytes, bytes_up)
-    self.work.setdefault(phase.number, work)
-
-  def _reply_of_all(self, clients, order, visited, phase):
-    """The reply of a phase of all clients."""
-    counted = replies.is_counted(clients, visited[-1])
-    cohort_share = self._cohort_share(clients, counted, self.config.cohort_size)
-    return replies.reply_of_all(
-      self.config, clients, visited, cohort_share, phase, order
-    )
-
-  def _reply_of_one(self, client, visited, phase):
-    """The reply of a phase of one client; leaves of `client` are [1, ...]."""
-    message, *state_and_records = visited
-    state, records = jax.tree.map(lambda leaf: leaf[None], state_and_records)
-    cohort_share = self._cohort_share(
-      client, replies.is_counted(client, records), 1
-    )
-    visited = message, state, records
-    return replies.reply_of_one(
-      self.config, client, visited, cohort_share, phase
-    )

@@ -15,6 +15,7 @@ back (`client_state.Cohorts.kept`).
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -158,11 +159,6 @@ class Reply:
   state_rows: jax.Array
   phase: int = dataclasses.field(metadata={"static": True})
 
-  @property
-  def share(self) -> jax.Array:
-    """The former name of `cohort_share`."""
-    return self.cohort_share
-
 
 class Phase(NamedTuple):
   """A phase of a round, and what the server sends in it.
@@ -189,26 +185,26 @@ class Phase(NamedTuple):
 
 def reply_of_all(
   config: Config,
-  clients: Client,
   visited: tuple[Any, Any, ClientRecord],
-  cohort_share: jax.Array,
+  clients: Client,
   phase: Phase,
+  share_of: Callable[[Client, jax.Array], jax.Array],
   order: jax.Array | None,
 ) -> Reply:
   """The reply of a phase of all clients of the cohort.
 
   Args:
     config: static options.
-    clients: leaves [C', ...].
     visited: the reply's value; what these clients keep from now on, leaves [C',
       ...], or None; and their records.
-    cohort_share: see `Reply`.
+    clients: leaves [C', ...].
     phase: the reply's phase.
+    share_of: `(clients, counted) -> cohort_share`, see `Reply`.
     order: the clients in the order of computation, see
       `mapping.computing_order`.
   """
   *_, records = visited
-  reply = _without_costs(config, clients, visited, cohort_share, phase)
+  reply = _without_costs(config, visited, clients, phase, share_of)
   computed = {"computed_examples": computed_examples(config, records, order)}
   visits, bytes_up = config.cohort_size, records.bytes_up[: config.cohort_size]
   if config.has_empty_places:
@@ -221,10 +217,10 @@ def reply_of_all(
 
 def reply_of_one(
   config: Config,
-  client: Client,
   visited: tuple[Any, Any, ClientRecord],
-  cohort_share: jax.Array,
+  client: Client,
   phase: Phase,
+  share_of: Callable[[Client, jax.Array], jax.Array],
 ) -> Reply:
   """The reply of a phase of one client that was picked.
 
@@ -232,14 +228,15 @@ def reply_of_one(
 
   Args:
     config: static options.
+    visited: as in `reply_of_all`, but leaves have no axis of clients.
     client: leaves [1, ...].
-    visited: as in `reply_of_all`; what the client keeps and its record, leaves
-      [1, ...].
-    cohort_share: see `Reply`.
     phase: the reply's phase.
+    share_of: see `reply_of_all`.
   """
-  *_, records = visited
-  reply = _without_costs(config, client, visited, cohort_share, phase)
+  value, *state_and_records = visited
+  state, records = jax.tree.map(lambda leaf: leaf[None], state_and_records)
+  visited = value, state, records
+  reply = _without_costs(config, visited, client, phase, share_of)
   counts = {n: count for n, count in reply.counts.items() if n != "examples"}
   return dataclasses.replace(
     reply,
@@ -249,7 +246,7 @@ def reply_of_one(
   )
 
 
-def _without_costs(config, clients, visited, cohort_share, phase):
+def _without_costs(config, visited, clients, phase, share_of):
   """The reply of some clients, leaves [C', ...], without what they cost."""
   value, client_state, records = visited
   keys = records.traces.keys() & records.metrics.keys()
@@ -275,7 +272,7 @@ def _without_costs(config, clients, visited, cohort_share, phase):
     value=value,
     counted=in_cohort(counted),
     weights=in_cohort(weight),
-    cohort_share=cohort_share,
+    cohort_share=share_of(clients, counted),
     is_lost=~jnp.any(counted) | has_none,
     counts=counters.totals(
       **{name: flags.astype(jnp.int32) for name, flags in left_out.items()},

@@ -71,19 +71,6 @@ def test_a_method_that_is_removed_and_joins_again_has_its_place(
     assert re.search(rf"{condition} +Mine .* {place} of 2 ", captured.out)
 
 
-@pytest.mark.slow
-def test_methods_that_share_runs_join_at_the_same_time(tiny, tmp_path):
-  file, _ = tiny
-  flags = {"algorithm": "fed_avg", "client": "sgd", "client_lr": "0.003,0.1"}
-  methods = [flags | {"label": label} for label in ("One", "Two")]
-  board = joining.join(str(file), *methods, output_dir=tmp_path, jobs=2)
-  found = places(board)
-  for condition in ("few", "all"):
-    assert found[condition, "One"][1] == found[condition, "Two"][1]
-  num_records = sum(len(records.read(p)) for p in tmp_path.glob("*/*.gz"))
-  assert len(list(tmp_path.glob("runs/*/summary.json"))) == num_records
-
-
 def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
   file, folder = tiny
   monkeypatch.setattr(cells, "run_cell", None)
