@@ -139,7 +139,7 @@ def test_rounds_lost_before_an_evaluation_that_is_forgotten():
   record = Tally(1, 1)
 
   def loss_after(**options):
-    metrics = record.completed({"train_loss": np.ones(1)}, **options)
+    metrics = record.with_counts({"train_loss": np.ones(1)}, **options)
     record.history.append(record.done, metrics)
     return metrics["train_loss"]
 
