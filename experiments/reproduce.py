@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
     parser.show(__doc__)
     return 0
   line = lambda: "interrupted: the same command goes on"
-  return parser.run_program(functools.partial(_main, argv), line, stream=2)
+  return parser.run_program(argv, functools.partial(_main, argv), line, 2)
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -100,11 +100,11 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
 
 def values_of(study: StudyCells) -> dict[str, Any]:
   """The values that both templates show, of the page and of a notebook."""
-  begin, parts = sentences.answer_parts(study)
+  warning, begin, parts = sentences.answer_parts(study)
   return {
     "study": study,
-    "answer": sentences.joined(begin, parts),
-    "answer_begin": begin,
+    "answer": sentences.joined(warning, begin, parts),
+    "answer_begin": f"{warning} {begin}".strip() if begin else "",
     "answer_parts": parts,
     "tables": study_tables,
   }
