@@ -289,6 +289,8 @@ def _shared_facts(
     shared["seeds of the report"] = planned[0].report_seeds
     crossed = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
     shared |= {name: seeds for name, seeds in crossed.items() if seeds}
+  if any("examples of a client" in name for name in sizes):
+    shared.pop("examples_per_client", None)
   named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}
   return named | sizes | shared | named
 
