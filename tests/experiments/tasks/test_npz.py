@@ -144,7 +144,7 @@ def test_convert(write, tmp_path, error_of):
   # Of the same file a run may now hold out what a client has.
   write(**changed(client_ids=np.arange(N) % 5))
   assert error_of(*on_disk, "--test_fraction=0.3", folder) == (
-    f"population_dir={str(tmp_path / 'clients')!r}: other test examples were "
+    f"--population_dir={str(tmp_path / 'clients')!r}: other test examples were "
     "held out when its clients were written, so they may have some of these; "
     "write them again with these flags"
   )
