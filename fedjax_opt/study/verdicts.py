@@ -1,6 +1,14 @@
 """What is said of cells: values with intervals, and what is told from chance.
 
-The rule of every verdict is in words in report/templates/report.html.
+Of the cells of a condition, those that neither diverged nor collapsed are
+usable. The best is the usable cell with the best mean m over seeds; cell c is
+
+  worse            if  d > 0,  d >= min_effect  and  p < 0.05
+  not told apart   otherwise
+
+where d is by how much the best is better, on average over the seeds that both
+have, and p is the p-value of their paired test, adjusted for all pairs of the
+study (pairs.py).
 """
 
 import math
