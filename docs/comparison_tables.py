@@ -45,6 +45,11 @@ PICTURE = DOCS / "comparison.png"
 _SHOWN = 6  # Methods of a condition, and FedAvg; the other page has all.
 _BASELINE = "FedAvg"
 _NAMED = 4  # Methods of a case.
+# Lines of the titles of narrow columns.
+_BREAKS = {
+  " = ": "=\n", " of ": " of\n", "logistic": "logi-\nstic",
+  "network": "net-\nwork",
+}  # fmt: skip
 _VERDICTS = (TIED, WORSE, COLLAPSED, DIVERGED)  # In the order of sentences.
 
 # On the page and in the picture; others follow.
@@ -263,7 +268,7 @@ def draw(is_narrow: bool = False) -> Any:
   below = np.nanmax([*points.values()], axis=0) - np.array([*points.values()])
   order = np.argsort(np.nan_to_num(below, nan=100).mean(1))
   methods = [[*points][i] for i in order]
-  scale, size = ((1.27, 3.3), 8) if is_narrow else ((2.32, 3.5), 9)
+  scale, size = ((1.27, 3.6), 8.5) if is_narrow else ((2.32, 3.5), 9)
   with plots.figure(1, 1, scale) as (figure, axes):
     ax = axes[0, 0]
     ax.imshow(below[order], cmap="Blues", vmax=10, aspect="auto")
@@ -273,15 +278,16 @@ def draw(is_narrow: bool = False) -> Any:
         is_near = verdict in (BEST, TIED)
         ax.text(
           column, row, "–" if np.isnan(value) else f"{value:.1f}",
-          ha="center", va="center", fontsize=size,
+          ha="center", va="center", fontsize=9,
           fontweight="bold" if is_near else "normal",
           color="white" if value > 6 else "black",
         )  # fmt: skip
     titles = [study.title.replace(", ", "\n") for study in studies]
     if is_narrow:
-      titles = [t.replace(" = ", "=").replace(" of ", " of\n") for t in titles]
+      for old, new in _BREAKS.items():
+        titles = [title.replace(old, new) for title in titles]
       methods = [method.removeprefix("FedAvg, ") for method in methods]
-    ax.set_xticks(range(len(titles)), titles, fontsize=size - is_narrow)
+    ax.set_xticks(range(len(titles)), titles, fontsize=size)
     ax.set_yticks(range(len(methods)), methods, fontsize=size)
     ax.tick_params(length=0)
     ax.xaxis.tick_top()

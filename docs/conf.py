@@ -86,7 +86,7 @@ html_theme_options = {
   "show_toc_level": 2,
   "show_navbar_depth": 1,
   "footer_content_items": [],
-  "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+  "secondary_sidebar_items": {"**": ["page-toc"]},
   # The theme hides its header, but its scripts would take the header's buttons
   # for those of the page.
   **{f"navbar_{part}": [] for part in ("start", "center", "end", "persistent")},

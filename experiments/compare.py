@@ -64,7 +64,7 @@ from experiments.single_run.job import output_dir_of
 from experiments.single_run.loading import Loader
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.studies import cell_runs, planned_cells, seeds_needed
-from experiments.studies.request import Request, read_request
+from experiments.studies.request import FLAGS, Request, read_request
 from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.files import folders, json_files, locks
@@ -73,7 +73,7 @@ from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import sentences
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.words import condition_label, setting_label
+from fedjax_opt.study.words import condition_label, counted, setting_label
 
 _MARK = "study.json"  # The file that marks the folder of a study.
 # Flags of a study that say how methods run.
@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     f"interrupted: {len(done)} cells are complete; the same command goes on"
   )
   work = functools.partial(_main, argv, done)
-  return parser.run_program(work, line, stream=2)
+  return parser.run_program(argv, work, line, 2, FLAGS)
 
 
 def _main(argv: Sequence[str], done: list[Cell]) -> int:
@@ -111,6 +111,8 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
+    if request.progress and planned:
+      print(_announced(planned), file=sys.stderr)
     ran = executors.map_cells(
       cell_runs.run_cell, planned, store, request.jobs, request.executor, folder
     )
@@ -185,6 +187,17 @@ def _mark(folder: pathlib.Path, request: Request) -> None:
     folder.mkdir(parents=True, exist_ok=True)
   fields = dataclasses.asdict(request)
   json_files.write_json(folder / _MARK, json_files.to_json(fields))
+
+
+def _announced(planned: Sequence[planned_cells.PlannedCell]) -> str:
+  """The line before the first cell."""
+  methods = {cell.method for cell in planned}
+  conditions = {condition_label(cell.condition) for cell in planned}
+  return (
+    f"{counted(len(methods), 'method')}, "
+    f"{counted(len(conditions), 'condition')}: a line follows when each of "
+    f"{counted(len(planned), 'cell')} is done"
+  )
 
 
 def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
@@ -274,6 +287,8 @@ def _shared_facts(
     shared["seeds of the report"] = planned[0].report_seeds
     crossed = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
     shared |= {name: seeds for name, seeds in crossed.items() if seeds}
+  if any("examples of a client" in name for name in sizes):
+    shared.pop("examples_per_client", None)
   named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}
   return named | sizes | shared | named
 

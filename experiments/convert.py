@@ -41,7 +41,7 @@ from fedjax_opt.files.folders import user_path
 def main(argv: Sequence[str]) -> int:
   """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
   line = lambda: "interrupted: the same command writes the clients again"
-  return parser.run_program(functools.partial(_main, argv), line)
+  return parser.run_program(argv, functools.partial(_main, argv), line)
 
 
 def _main(argv: Sequence[str]) -> int:

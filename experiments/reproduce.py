@@ -92,7 +92,8 @@ def main(argv: Sequence[str]) -> int:
     parser.show(__doc__)
     return 0
   line = lambda: "interrupted: the same command goes on"
-  return parser.run_program(functools.partial(_main, argv), line, stream=2)
+  work = functools.partial(_main, argv)
+  return parser.run_program(argv, work, line, 2, FLAGS)
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -6,7 +6,8 @@ Flags to begin with:
   --task=NAME          Data set and model, such as mnist_cnn. Default: digits.
   --algorithm=NAME     What a round does. Default: fed_avg.
   --client=RULE        How a client takes a local step. Default: delta_sgd.
-  --client_lr=X,...    Step size of the client's rule; several make a grid.
+  --client_lr=X,...    Step size, if the rule has one, as --client=sgd has;
+                       several make a grid.
   --alpha=X            How alike the clients are: 100 very, 0.01 hardly.
   --cohort_size=N      Clients in a round. Default: 10.
   --local_epochs=N     Passes of a client over its examples. Default: 1.
@@ -62,14 +63,14 @@ def main(argv: Sequence[str]) -> int:
         spec = resolve(flag_values)
       return running.perform(spec, signals, started)
   except (CheckpointError, RunFailed) as error:
-    return hosts.exit_if_watched(parser.refuse(error))
+    return hosts.exit_if_watched(parser.refuse(error, argv))
   except (*parser.BAD_INPUT, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
       return hosts.exit_as_lost(str(error))
     # Not an invalid input but a defect: its whole traceback is shown.
     if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
-    return parser.refuse(error)
+    return parser.refuse(error, argv)
   except KeyboardInterrupt as error:
     print(signals.line)
     return command.status_of(error)

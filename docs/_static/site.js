@@ -2,7 +2,7 @@
 // the page: they say that they scroll.
 function mark() {
   for (const wide of document.querySelectorAll(
-    "table.scrolled, .bd-article a.internal > img, .formula > *, .cell_output .output > *, .cell_output table, .highlight-text pre"
+    "table.scrolled, .bd-article a.internal > img, .formula > *, .cell_output .output > *, .cell_output table, .highlight-text pre, .cell_output pre"
   )) {
     // A table of a notebook scrolls by itself, below its title; so does a table
     // that a command prints, in its box.

@@ -71,7 +71,7 @@ _NUMBER = re.compile(
 # What a column of numbers has where there is none.
 _REMARK = re.compile(r"[–-]|diverged.*|never.*|no limit")
 # Titles of columns that a reader of a block does not need.
-_PLAIN = ("", "what")
+_PLAIN = ("", "what", "the pseudocode")
 
 
 def has_sentences(rows: list[nodes.row]) -> bool:

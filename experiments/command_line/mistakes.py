@@ -1,7 +1,11 @@
-"""One-line messages for unknown flags and invalid values of flags."""
+"""One-line messages for unknown flags and invalid values of flags.
+
+Messages name a flag as Python names an argument; `with_dashes` writes it as it
+is typed.
+"""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -37,6 +41,55 @@ _ELSEWHERE = {
   "strategy": ("algorithm",),
   "weight_decay": ("l2",),
 }
+
+
+# What a message may have: a text in quotation marks, or a word with its value.
+_PIECE = re.compile(
+  r"""(?<!\w)'[^']*'(?!\w) | (?<!\w)"[^"]*"(?!\w)
+  | (?<![\w./-])(?P<name>[a-z]\w*)(?P<value>=True|=False)?(?![\w/]|\.\w)""",
+  re.VERBOSE,
+)
+# What a remedy, or a pair, has before a flag.
+_BEFORE = re.compile(r"(leave (\w+ and )?|given with |value of )$")
+
+
+def with_dashes(
+  message: str, argv: Sequence[str], own_flags: Collection[str] = ()
+) -> str:
+  """A message in which flags are written as they are typed: --client_lr=0.1.
+
+  In a message about a method, or a file of a study, this holds only for flags
+  of the command line: within a method a flag has no dashes.
+
+  Args:
+    message: one line, which names flags without dashes.
+    argv: the program, and its arguments.
+    own_flags: flags of the program, beside those of a run.
+  """
+  typed = {
+    match[1] for word in argv[1:] if (match := re.match(r"--(\w+)", word))
+  }
+  names = typed | {name[2:] for name in typed if name.startswith("no")}
+  if not re.match(r"method[ =:]|study=", message):
+    names |= {*spec.all_flags(), *own_flags}
+
+  def shown(piece: re.Match[str]) -> str:
+    name, value = piece["name"], piece["value"]
+    if name not in names and (piece.start() or name not in own_flags):
+      return piece[0]
+    before, after = message[: piece.start()], message[piece.end() :]
+    # Many names are words of English too.
+    if not (
+      "_" in name
+      or value
+      or after.startswith("=")
+      or (after.startswith(": ") and re.search("(^|: |with )$", before))
+      or _BEFORE.search(before)
+    ):
+      return piece[0]
+    return f"--no{name}" if value == "=False" else f"--{name}"
+
+  return _PIECE.sub(shown, message)
 
 
 def of_flags(error: flags.Error, kinds: Mapping[str, Any]) -> str:

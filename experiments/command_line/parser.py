@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.command_line import flags, help
+from experiments.command_line import flags, help, mistakes
 from experiments.processes import command
 from experiments.processes.command import RunFailed
 from experiments.specification.spec import Flag
@@ -76,14 +76,20 @@ def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
 
 
 def run_program(
-  work: Callable[[], int], line: Callable[[], str], stream: int = 1
+  argv: Sequence[str],
+  work: Callable[[], int],
+  line: Callable[[], str],
+  stream: int = 1,
+  own_flags: Mapping[str, Any] = {},
 ) -> int:
   """Does a program's work; bad input or a signal ends it in one line.
 
   Args:
+    argv: name of the program, then its arguments.
     work: function that returns the exit status.
     line: function that returns the line for an interrupted program.
     stream: where that line goes: 1 for stdout, 2 for stderr.
+    own_flags: flags of the program, beside those of a run.
 
   Returns:
     The exit status.
@@ -95,14 +101,15 @@ def run_program(
     print(line(), file=sys.stdout if stream == 1 else sys.stderr)
     return command.status_of(error)
   except (*BAD_INPUT, RunFailed) as error:
-    return refuse(error)
+    return refuse(error, argv, own_flags)
 
 
-def refuse(error: Exception) -> int:
+def refuse(
+  error: Exception, argv: Sequence[str], own_flags: Mapping[str, Any] = {}
+) -> int:
   """Prints an error in one line; returns the exit status."""
-  print(
-    f"error: {command.as_called_here(command.line_of(error))}", file=sys.stderr
-  )
+  line = mistakes.with_dashes(command.line_of(error), argv, own_flags)
+  print(f"error: {command.as_called_here(line)}", file=sys.stderr)
   return 1
 
 

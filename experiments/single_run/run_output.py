@@ -196,13 +196,12 @@ class RunOutput:
       f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
       f"({_rate(result):.1f} rounds/s), after "
       f"{result.compile_seconds:.1f} s of compilation",
-      f"computed with {' '.join(flag_texts)}",
       *job.task.notes,
       self._writer.closing_line(),
     ]
     if result.history.rounds:
       lines.append(f"picture: {job.output_dir / 'curves.png'}")
-    return lines
+    return [*lines, f"to repeat bit for bit, add: {' '.join(flag_texts)}"]
 
 
 def _rate(result: Result) -> float:

@@ -182,8 +182,12 @@ class ChoiceFlag:
     if name is not None:
       self.entry(name)
     for flag, owners in self.owners().items():
-      if flag_values[flag] is not None and name not in owners:
-        self.refuse(flag, flag_values[flag], owners, name, has_choice)
+      value = flag_values[flag]
+      if value is not None and name not in owners:
+        parameter = next(iter(owners.values()))
+        if self.has_lists and parameter.is_tunable:
+          parse_numbers(parameter.field, value, flag)
+        self.refuse(flag, value, owners, name, has_choice)
     if name is None:
       return None
     grid, static = {}, {}

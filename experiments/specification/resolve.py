@@ -133,10 +133,12 @@ def _task(flag_values: FlagValues) -> ChosenEntry:
 
 def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
   """The partition and the number of clients, if the task's data are divided."""
+  hint = "leave {} out"
   if flag_values["population_dir"]:
     why = "the clients come from population_dir"
   elif flag_values["client_column"]:
     why = f"client_column={flag_values['client_column']!r} names the clients"
+    hint = "leave one of the two out"
   elif has_clients:
     why = f"the clients of task {flag_values['task']} come with its data"
   else:
@@ -146,7 +148,7 @@ def _partition(flag_values: FlagValues, has_clients: bool) -> dict[str, Any]:
     num_clients = _given_or(flag_values, "num_clients", specs.NUM_CLIENTS)
     return {"partition": partition, "num_clients": num_clients}
   own_flags = ("partition", "partition_seed", "num_clients")
-  check_absent(flag_values, why, *own_flags, *PARTITION.owners())
+  check_absent(flag_values, why, *own_flags, *PARTITION.owners(), hint=hint)
   return {"partition": None}
 
 
@@ -425,6 +427,12 @@ def _check_cohort(spec: Spec) -> None:
     spec.algorithm.choice,
     spec.user_flags,
   )
+  is_drawn = spec.partition is not None and choice.cohort == "sampled"
+  if is_drawn and (spec.cohort_size or 0) > spec.num_clients:
+    raise ValueError(
+      f"cohort_size={spec.cohort_size}: must be from 1 to the number of "
+      f"clients, {spec.num_clients}; num_clients changes it"
+    )
   if spec.population_dir and choice.cohort == "first":
     raise ValueError(
       f"population_dir={spec.population_dir!r}: algorithm {name} takes the "

@@ -346,11 +346,13 @@ def labels_of(
       if own_flags:
         text = ", ".join(f"{name_of(n)} {v}" for n, v in own_flags.items())
         labels[i] = f"{labels[i]} ({text})"
-  for label in labels:
+  for label, method in zip(labels, methods, strict=True):
     if labels.count(label) > 1:
+      rule = _rule_not_given(method, shared)
+      why = rule and f", as {method['algorithm']} takes {rule} by default"
       raise ValueError(
-        f"method: two methods have the label {label!r}; give each a label=NAME "
-        "of its own"
+        f"method: two methods have the label {label!r}{why}; give each a "
+        "label=NAME of its own"
       )
   return labels
 
@@ -372,16 +374,24 @@ def _told(
   return from_all | dict(method)
 
 
+def _rule_not_given(
+  method: Mapping[str, Any], shared: Mapping[str, Any]
+) -> str:
+  """The clients' rule of a method that names none; "" if it is plain steps."""
+  entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
+  if entry is None or "client" in {**shared, **method}:
+    return ""
+  rule = default_client(entry)
+  return rule if rule == CLIENT_DEFAULT else ""
+
+
 def _label(method: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
   if method.get("label"):
     return str(method["label"])
   chosen = {name: method[name] for name in CHOICES if name in method}
-  entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
   # FedAvg's clients take other steps than those of SGD, unless they are told.
-  if entry and "client" not in {**shared, **chosen}:
-    rule = default_client(entry)
-    if rule == CLIENT_DEFAULT:
-      chosen["client"] = rule
+  if rule := _rule_not_given(method, shared):
+    chosen["client"] = rule
   # Its rule would be taken for that of the clients.
   return ", ".join(
     f"{'server ' * (name == 'server')}{name_of(str(chosen[name]))}"

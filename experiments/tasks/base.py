@@ -77,6 +77,8 @@ class TaskChoice(Choice):
     takes: fields of the specification that the factory takes by name, beside
       its hyperparameters: 'data_dir', 'data_file', 'pretrained', 'eval_every'.
     needs: the fields in `takes` that must be given -> what each must be.
+    remark: function from a flag that is missing, and the values of all flags,
+      to what a file says about it; "" if it says nothing.
     has_clients: whether its clients come with the data, so that there is
       nothing to divide; a function of the flags' values if a file decides it.
     resolve: function from the values of all flags, None where not given, to the
@@ -91,6 +93,7 @@ class TaskChoice(Choice):
 
   takes: tuple[str, ...] = ("data_dir",)
   needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  remark: Callable[[str, Mapping[str, Any]], str] = lambda flag, values: ""
   has_clients: bool | Callable[[Mapping[str, Any]], bool] = False
   resolve: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
   is_convex: bool = False
@@ -111,7 +114,10 @@ class TaskChoice(Choice):
     """
     for flag, requirement in self.needs.items():
       if flag in flag_values and not (flag_values[flag] or "").strip():
-        raise ValueError(f"{flag}: task {name} needs it; must be {requirement}")
+        raise ValueError(
+          f"{flag}: task {name} needs it; must be {requirement}"
+          f"{self.remark(flag, flag_values)}"
+        )
 
   def brings_clients(self, flag_values: Mapping[str, Any]) -> bool:
     """Whether its clients come with the data, given the flags' values.

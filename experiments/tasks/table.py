@@ -8,7 +8,7 @@ has saved. `--label_column` is predicted from all other columns;
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -29,6 +29,7 @@ from fedjax_opt.datasets.tables import KINDS, Table
 from fedjax_opt.registry import documented
 from fedjax_opt.scores import SCORES
 
+_MAX_COLUMNS = 20  # Of those that a message names.
 # Flags that name columns, and what is measured.
 COLUMN_FLAGS = (
   "label_column",
@@ -270,6 +271,20 @@ def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
   )
 
 
+def _columns(flag: str, flag_values: Mapping[str, Any]) -> str:
+  """The columns of the file, if a flag that names one is missing."""
+  if flag != "label_column":
+    return ""
+  try:
+    frame = tables.read_frame(flag_values["data_file"])
+  except (ValueError, OSError, ImportError):
+    return ""
+  names = [str(name).strip() for name in frame.columns]
+  if len(names) > _MAX_COLUMNS:
+    names[_MAX_COLUMNS:] = ["..."]
+  return f"; the columns are {', '.join(names)}"
+
+
 def _first(columns: Sequence[str]) -> str:
   """At most six names, with commas."""
   return ", ".join(columns[:6]) + ", ..." * (len(columns) > 6) or "none"
@@ -295,6 +310,7 @@ TASKS: dict[str, TaskChoice] = {
       "data_file": "a .csv or .parquet file, or a folder of `datasets`",
       "label_column": "the name of the column that is predicted",
     },
+    remark=_columns,
     is_convex=model.is_convex,
     label=f"table, {model.label}",
   )

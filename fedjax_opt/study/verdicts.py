@@ -1,6 +1,14 @@
 """What is said of cells: values with intervals, and what is told from chance.
 
-The rule of every verdict is in words in report/templates/report.html.
+Of the cells of a condition, those that neither diverged nor collapsed are
+usable. The best is the usable cell with the best mean m over seeds; cell c is
+
+  worse            if  d > 0,  d >= min_effect  and  p < 0.05
+  not told apart   otherwise
+
+where d is by how much the best is better, on average over the seeds that both
+have, and p is the p-value of their paired test, adjusted for all pairs of the
+study (pairs.py).
 """
 
 import math
@@ -22,6 +30,7 @@ from fedjax_opt.study.pairs import CLOSE, LEVEL, Pair
 
 BEST, WORSE, TIED = "best", "worse", "not told apart"
 DIVERGED, COLLAPSED = "diverged", "collapsed"
+_LITTLE = "differs by less than the smallest effect of interest"
 _NONE = Interval(np.nan)
 
 
@@ -69,6 +78,16 @@ class Verdict(NamedTuple):
   remark: str
   probability: Interval
   to_target: dict[str, float]
+
+  @property
+  def is_little(self) -> bool:
+    """Whether it is clearly behind, but by less than is of interest."""
+    return _LITTLE in self.remark
+
+  @property
+  def grain_words(self) -> str:
+    """That it is behind by less than one example, in words; "" if it is not."""
+    return next((x for x in self.remark.split("; ") if "one of" in x), "")
 
   @property
   def behind(self) -> Interval:
@@ -216,7 +235,7 @@ def _is_clear(pair: Pair) -> bool:
 def _remark(pair: Pair, metric: str, is_of_interest: bool) -> str:
   remarks = []
   if _is_clear(pair) and not is_of_interest:
-    remarks.append("differs by less than the smallest effect of interest")
+    remarks.append(_LITTLE)
   example_set, size = pair.second.examples_of(metric), pair.difference.estimate
   if abs(size) < pair.second.grain(metric) * (1 - CLOSE):
     remarks.append(f"less than one of {example_set.size} examples")

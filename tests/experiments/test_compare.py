@@ -298,10 +298,10 @@ def test_flags_beside_runs_alone(tmp_path, full_study, error_of):
   (run_of,) = (full_study / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
   arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
   line = error_of(*arguments, program=compare)
-  assert "rounds=7: the runs have their own flags" in line
+  assert "--rounds=7: the runs have their own flags" in line
   arguments = (f"--runs={run_of}", "--nested", f"--output_dir={tmp_path}")
   line = error_of(*arguments, program=compare)
-  assert "nested=True: the runs have their own flags" in line
+  assert "--nested: the runs have their own flags" in line
 
 
 def test_step_sizes_are_of_the_chosen_setting(tmp_path):

@@ -76,7 +76,7 @@ def test_clients_that_come_with_the_task(tmp_path):
   check_same(Population.open(tmp_path), data)
 
 
-NOT_EMPTY = "population_dir={folder!r}: is not empty (it has 'mine.txt')"
+NOT_EMPTY = "--population_dir={folder!r}: is not empty (it has 'mine.txt')"
 
 
 @pytest.mark.parametrize(
@@ -162,6 +162,6 @@ def test_verify(tmp_path, capsys, error_of):
       "population again"
     )
   line = error_of("--verify", program=convert)
-  assert line.startswith("population_dir: must be given")
+  assert line.startswith("--population_dir: must be given")
   line = error_of("--verify", flag, "--num_clients=7", program=convert)
-  assert line.startswith("num_clients=7: --verify reads a folder as it is")
+  assert line.startswith("--num_clients=7: --verify reads a folder as it is")

@@ -169,7 +169,10 @@ def test_pictures_events_and_closing_lines(grid):
   events = [path.parent.name for path in folder.glob("tensorboard/*/events*")]
   assert len(set(events)) == len(events) == 4
   assert "2 of 2 diverged from 2" in out
-  assert out.endswith(f"wrote {folder}\npicture: {folder / 'curves.png'}\n")
+  *_, wrote, picture, repeat = out.splitlines()
+  assert wrote == f"wrote {folder}"
+  assert picture == f"picture: {folder / 'curves.png'}"
+  assert repeat.startswith("to repeat bit for bit, add: --client_map=")
   # Where nobody watches there is no bar in the first ten seconds, so that the
   # line of an error stands alone.
   assert err == ""
@@ -362,7 +365,7 @@ def test_bad_output_dir(old_file, given, message, tmp_path, error_of):
   before, folder = sorted(tmp_path.iterdir()), tmp_path / given
   with compilations() as programs:
     line = error_of(f"--output_dir={folder}")
-  assert line.startswith(f"output_dir='{folder}': {message}")
+  assert line.startswith(f"--output_dir='{folder}': {message}")
   assert not programs
   assert sorted(tmp_path.iterdir()) == before
 

@@ -142,7 +142,8 @@ def test_commands(program, others, tmp_path, capsys):
   with locks.held("output_dir", tmp_path):
     assert call(*flags, *others, program=program) == 1
     assert os.listdir(tmp_path) == [folders.LOCK]
-  assert capsys.readouterr().err == f"error: {in_use(tmp_path, os.getpid())}\n"
+  line = in_use(tmp_path, os.getpid())
+  assert capsys.readouterr().err == f"error: --{line}\n"
   if program is run:
     assert call(*flags, *others) == 0
     assert folders.LOCK not in os.listdir(tmp_path)

@@ -84,10 +84,10 @@ def test_kernels_that_wait_for_each_other(
   assert 0 < rest <= in_rest
 
 
-@pytest.mark.parametrize("target", ["v5e-1", "v4-4", "v5e-4"])
+@pytest.mark.parametrize("target", ["v5e-1", "v5e-4"])
 def test_a_tpu_has_the_programs_and_one_sum_a_phase(compiled, target):
   record = compiled(target, "--rounds=3")
-  number = {"v5e-1": 1, "v5e-4": 4, "v4-4": 8}[target]
+  number = {"v5e-1": 1, "v5e-4": 4}[target]
   assert record["devices"] == number
   assert record["exchanges"] == (
     {} if number == 1 else {"all-gather": 1, "all-reduce": 1}

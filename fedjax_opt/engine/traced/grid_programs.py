@@ -91,7 +91,7 @@ def over_points(
   def of_setting(per_point, per_setting, per_seed, shared):
     call = lambda args: one_point(args[0], per_setting, args[1], shared)
     args = (per_point, per_seed)
-    return jax.vmap(call)(args) if config.vmaps_points else lax.map(call, args)
+    return _vmap(call, args) if config.vmaps_points else lax.map(call, args)
 
   def of_grid(per_point, per_setting, per_seed, shared):
     call = lambda args: of_setting(*args, per_seed, shared)
@@ -100,10 +100,22 @@ def over_points(
       return lax.map(call, args)
     num_settings = len(jax.tree.leaves(args)[0])
     if config.grid_chunk is None or config.grid_chunk >= num_settings:
-      return jax.vmap(call)(args)
+      return _vmap(call, args)
     return lax.map(call, args, batch_size=config.grid_chunk)
 
   return of_grid
+
+
+def _vmap(function, args):
+  """`jax.vmap`, which does not trace an axis of length 1.
+
+  A third of the time to trace and compile one setting of several seeds, or
+  several settings with one seed, would go into that axis.
+  """
+  if len(jax.tree.leaves(args)[0]) > 1:
+    return jax.vmap(function)(args)
+  outputs = function(jax.tree.map(lambda leaf: leaf[0], args))
+  return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], outputs)
 
 
 def rounds_program(

@@ -10,10 +10,12 @@ pictures/    the pictures, as png, pdf and svg
 """
 
 import base64
+import io
 import os
 import pathlib
 import re
 import struct
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ from fedjax_opt.checks.values import check_path
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_text
 from fedjax_opt.study import plots
+from fedjax_opt.study.plots import frame, panels
 from fedjax_opt.study.report import (
   formats,
   pictures,
@@ -46,9 +49,6 @@ def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
   with folders.writing("folder", folder):
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     _remove_former(folder, drawn)
-    for picture in drawn:
-      stem = folder / "pictures" / picture.name
-      picture.draw([stem.with_name(f"{stem.name}.{k}") for k in _FORMATS])
     values = {
       "figures": [_figure(picture, folder / "pictures") for picture in drawn],
       "kinds": _FORMATS,
@@ -100,19 +100,46 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
 
 def values_of(study: StudyCells) -> dict[str, Any]:
   """The values that both templates show, of the page and of a notebook."""
-  begin, parts = sentences.answer_parts(study)
+  warning, begin, parts = sentences.answer_parts(study)
   return {
     "study": study,
-    "answer": sentences.joined(begin, parts),
-    "answer_begin": begin,
+    "answer": sentences.joined(warning, begin, parts),
+    "answer_begin": f"{warning} {begin}".strip() if begin else "",
     "answer_parts": parts,
     "tables": study_tables,
   }
 
 
 def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
-  """A picture embedded in the page, with its width in pixels."""
-  content = (folder / f"{picture.name}.png").read_bytes()
+  """Draws a picture into its files; returns what the page embeds of it.
+
+  That is its width in pixels; the picture; and the same with its panels below
+  one another, for phones, or "" if it has no such form.
+  """
+  figure = picture.draw(None)
+  files = [folder / f"{picture.name}.{kind}" for kind in _FORMATS]
+  frame.finish(figure, files)
+  content = files[_FORMATS.index("png")].read_bytes()
   width, _ = struct.unpack(">II", content[16:24])
-  png = base64.b64encode(content).decode()
-  return {"picture": picture, "width": width, "png": png}
+  phone = ""
+  if panels.stack(figure):
+    with tempfile.TemporaryDirectory() as temporary:
+      file = pathlib.Path(temporary) / "phone.png"
+      frame.finish(figure, file)
+      phone = _embedded(file.read_bytes())
+  return {
+    "picture": picture,
+    "width": width,
+    "png": _embedded(content),
+    "phone": phone,
+  }
+
+
+def _embedded(png: bytes) -> str:
+  """A picture in base64, in 256 colours: its size is a third."""
+  from PIL import Image
+
+  image, small = Image.open(io.BytesIO(png)).convert("RGB"), io.BytesIO()
+  colours = image.quantize(256, dither=Image.Dither.NONE)
+  colours.save(small, "png", optimize=True)
+  return base64.b64encode(small.getvalue()).decode()

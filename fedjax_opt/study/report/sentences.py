@@ -14,6 +14,7 @@ from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import templates
 from fedjax_opt.study.study_cells import StudyCells
+from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
 
@@ -23,42 +24,63 @@ def answer(study: StudyCells) -> str:
   return joined(*answer_parts(study))
 
 
-def joined(begin: str, parts: Sequence[str]) -> str:
-  """One sentence of what `answer_parts` returned."""
+def joined(warning: str, begin: str, parts: Sequence[str]) -> str:
+  """One text of what `answer_parts` returned."""
   text = f"{begin}, {'; '.join(parts)}." if begin else f"{'; '.join(parts)}."
-  return re.sub("^every", "Every", text)
+  text = re.sub("^every", "Every", text)
+  return f"{warning} {text}" if warning else text
 
 
-def answer_parts(study: StudyCells) -> tuple[str, list[str]]:
-  """The answer in parts: by what it is, and what holds where.
+def answer_parts(study: StudyCells) -> tuple[str, str, list[str]]:
+  """The answer in parts: a warning, by what it is, and what holds where.
 
-  The first part is "" if nothing was compared, or nothing can be best.
+  The warning is "" if no method's tuning failed. The second part is "" if
+  nothing was compared, or nothing can be best.
   """
   compared = study.compared
   groups: dict[Any, list[dict[str, Any]]] = {}
+  shown_names = _marked_names(study)
   for condition in compared:
     subset = [v for v in study.verdicts if dict(v.cell.condition) == condition]
-    names = tuple(_methods_by_verdict(study, subset).items())
+    names = tuple(_methods_by_verdict(shown_names, subset).items())
     groups.setdefault(names, []).append(condition)
-  phrases = templates.items(
+  warning, *phrases = templates.items(
     "answer.txt",
     study=study,
+    names=shown_names,
     groups=[(dict(names), conditions) for names, conditions in groups.items()],
-    counts=_counts(study),
-    of_all=_methods_by_verdict(study, study.verdicts),
-    failed=_not_tuned(study),
+    counts=_counts(study, shown_names),
+    of_all=_methods_by_verdict(shown_names, study.verdicts),
+    failed=_failed(study),
   )
   over = " over the seeds that all methods have" * study.has_shared_seeds
   begin = f"By mean {words.metric_words(study.metric)}{over}"
   has_best = any(verdict.kind == BEST for verdict in study.verdicts)
-  return begin if compared and has_best else "", phrases
+  return warning, begin if compared and has_best else "", phrases
+
+
+def _marked_names(study: StudyCells) -> dict[str, str]:
+  """Methods in a sentence; one beside others that tuned its flags is marked.
+
+  A method without a grid, such as Δ-SGD at its default, is not marked: no other
+  method tries several values of what it has.
+  """
+  tuned = {name for cell in study.cells for name in cell.tuned}
+  fixed = {
+    cell.method
+    for cell in study.cells
+    if cell.tuning_runs is None and tuned & cell.chosen.keys()
+  }
+  return {
+    method: f"{name} (not tuned)" if method in fixed else name
+    for method, name in study.names.items()
+  }
 
 
 def _methods_by_verdict(
-  study: StudyCells, verdicts: Sequence[Verdict]
+  names: Mapping[str, str], verdicts: Sequence[Verdict]
 ) -> dict[str, tuple[str, ...]]:
   """verdict -> the names of the methods that have it."""
-  names = study.names
   return {
     kind: tuple(
       dict.fromkeys(names[v.cell.method] for v in verdicts if v.kind == kind)
@@ -67,7 +89,7 @@ def _methods_by_verdict(
   }
 
 
-def _not_tuned(study: StudyCells) -> list[str]:
+def _failed(study: StudyCells) -> list[str]:
   """Methods that tried several settings, of which somewhere all collapsed."""
   failed = (
     study.names[cell.method]
@@ -77,12 +99,14 @@ def _not_tuned(study: StudyCells) -> list[str]:
   return list(dict.fromkeys(failed))
 
 
-def _counts(study: StudyCells) -> list[tuple[str, int, int]]:
+def _counts(
+  study: StudyCells, names: Mapping[str, str]
+) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
   compared = study.compared
   verdicts = [v for v in study.verdicts if dict(v.cell.condition) in compared]
   rows = []
-  for method, label in study.names.items():
+  for method, label in names.items():
     kinds = [v.kind for v in verdicts if v.cell.method == method]
     rows.append((label, kinds.count(BEST), kinds.count(TIED)))
   shown_rows = [row for row in rows if sum(row[1:])]
@@ -106,6 +130,7 @@ def limits_of(study: StudyCells) -> list[str]:
     templates.items(
       "limits.txt",
       study=study,
+      ties=_near_ties(study),
       seeds=seeds,
       are_shared=any(first & second for first, second in seeds),
       lengths=_lengths(study),
@@ -116,6 +141,29 @@ def limits_of(study: StudyCells) -> list[str]:
       tuned={name: n for name, n in budgets.items() if max(n) > 1},
     )
   )
+
+
+def _near_ties(study: StudyCells) -> list[tuple[str, list[int], Cell]]:
+  """Cells in which other settings did about as well as the chosen one.
+
+  Returns:
+    For cells with equal budgets and equally many examples: which they are, how
+    many other settings each has, and one of the cells.
+  """
+  groups: dict[Any, list[tuple[Cell, int]]] = {}
+  for cell in (verdict.cell for verdict in study.verdicts):
+    if cell.tuning and not cell.is_nested and (n := num_near_ties(cell)):
+      metric = cell.criterion.metric
+      examples = cell.examples_of(metric)
+      size = examples.size if examples else None
+      groups.setdefault((cell.budget, metric, size), []).append((cell, n))
+  ties = []
+  for group in groups.values():
+    cells: dict[str, list[Cell]] = {}
+    for cell, _ in group:
+      cells.setdefault(cell.method, []).append(cell)
+    ties.append((_whose(study, cells), [n for _, n in group], group[0][0]))
+  return ties
 
 
 def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:

@@ -16,6 +16,9 @@ from fedjax_opt.study import tuning, verdicts, words
 from fedjax_opt.study.numbers import NumberFormat
 
 _WIDTH = 72  # The most characters in a line of a command.
+# Names, and words of a command that fit a phone.
+_WORD = re.compile(r"(?<!\S)(?:&#39;)?-\S{1,36}(?!\S)")
+_HYPHENATED = re.compile(r"\b[^\W\d]\w{0,11}(?:-\w{1,9}){1,2}\b")
 # What templates call.
 _GLOBALS = {
   "NumberFormat": NumberFormat,
@@ -57,11 +60,23 @@ def _template(name: str) -> Any:
     **options,
   )
   # A line does not break at these signs.
-  env.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
+  env.filters["prose"] = lambda text: _whole(text.replace(" %", "\u00a0%"))
   env.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
+  env.filters["whole"] = _whole
+  env.filters["words"] = lambda text: _whole(text, _WORD)
+  env.filters["minus"] = lambda text: re.sub(r"(?<!\w)-(?=\d)", "−", text)
   env.filters["command"] = command
   env.globals.update(_GLOBALS)
   return env.get_template(name)
+
+
+def _whole(text: str, pattern: re.Pattern[str] = _HYPHENATED) -> Any:
+  """Text for HTML, in which no line ends within a name such as Δ-SGD."""
+  import markupsafe
+
+  escaped = str(markupsafe.escape(text))
+  span = r'<span class="whole">\g<0></span>'
+  return markupsafe.Markup(pattern.sub(span, escaped))
 
 
 def command(text: str) -> str:

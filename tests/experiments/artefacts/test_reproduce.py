@@ -210,7 +210,7 @@ def test_what_has_not_run_is_not_published(
   arguments = ("--artefact=some/table9", "--only_found", "--publish")
   folder = f"--output_dir={tmp_path / 'x'}"
   assert error_of(*arguments, folder, program=reproduce) == (
-    "publish=True: some/table9: 4 of 4 cells have not run; run them first"
+    "--publish: some/table9: 4 of 4 cells have not run; run them first"
   )
   # Of a paper it is left out, so that others are published.
   monkeypatch.setattr(reproduce, "ARTEFACTS", {"some/table9": ARTEFACT})

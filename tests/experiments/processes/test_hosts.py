@@ -70,7 +70,7 @@ def test_two_processes_write_one_folder(tmp_path):
 def test_a_cluster_that_is_none(tmp_path, error_of):
   folder = tmp_path / "run"
   error = error_of("--cluster", f"--output_dir={folder}")
-  assert error.startswith("cluster=True: no processes to join (")
+  assert error.startswith("--cluster: no processes to join (")
   assert not folder.exists()
 
 

@@ -51,7 +51,7 @@ def content(folder):
 @pytest.fixture
 def unresumed(error_of):
   """`(*arguments) -> str`, why it cannot go on."""
-  prefix = "resume=True: "
+  prefix = "--resume: "
 
   def unresumed(*arguments):
     line = error_of(*arguments, "--resume")
@@ -97,8 +97,8 @@ def test_other_flags_are_refused_with_what_differs(full_run, unresumed):
   before = content(full_run)
   flags = ("--batch_size=32", f"--output_dir={full_run}")
   assert unresumed(*ARGUMENTS, *flags) == (
-    f"'{full_run}' holds a run with batch_size=64, not 32; give what that run "
-    "had, or another folder"
+    f"'{full_run}' holds a run with --batch_size=64, not 32; give what that "
+    "run had, or another folder"
   )
   assert content(full_run) == before
 
@@ -186,7 +186,7 @@ def test_fewer_rounds_are_refused(full_run, unresumed):
   before = content(full_run)
   arguments = (*ARGUMENTS, "--rounds=19", f"--output_dir={full_run}")
   assert unresumed(*arguments) == (
-    f"rounds=19: '{full_run}' holds a run of 20 rounds; give rounds=20 or "
+    f"--rounds=19: '{full_run}' holds a run of 20 rounds; give --rounds=20 or "
     "more, or another folder"
   )
   assert content(full_run) == before
@@ -231,7 +231,7 @@ def test_a_run_without_checkpoints(tmp_path, unresumed):
   assert call(*arguments, "--rounds=2", "--resume") == 0
   assert unresumed(*arguments, "--rounds=3") == (
     f"'{folder}' holds a run of 2 rounds that saved no checkpoint to go on "
-    "from; give another folder, and checkpoint_every for a run that can be "
+    "from; give another folder, and --checkpoint_every for a run that can be "
     "extended"
   )
   # One that was stopped starts again; with resume it saves a checkpoint.
@@ -256,4 +256,4 @@ def test_a_run_without_checkpoints(tmp_path, unresumed):
 
 def test_which_run_must_be_said(unresumed):
   line = unresumed(*ARGUMENTS)
-  assert line == "output_dir must say which run to go on with"
+  assert line == "--output_dir must say which run to go on with"

@@ -239,7 +239,7 @@ def test_a_run_is_not_resumed_on_other_data(write, error_of, tmp_path):
   ):
     write(name, index)
     assert error_of(*arguments, "--resume") == (
-      f"resume=True: {str(folder)!r} holds a run with other data ({which}); "
+      f"--resume: {str(folder)!r} holds a run with other data ({which}); "
       "give what that run had, or another folder"
     )
   (folder / "summary.json").unlink()  # Also of one that has not ended.
@@ -277,6 +277,6 @@ def test_a_population_that_was_written_again(tmp_path, error_of):
   shutil.rmtree(clients)
   assert call(*convert_flags, "--seed=1", program=convert) == 0
   assert error_of(*arguments, "--resume") == (
-    f"resume=True: {str(folder)!r} holds a run with other data (train "
+    f"--resume: {str(folder)!r} holds a run with other data (train "
     "examples); give what that run had, or another folder"
   )

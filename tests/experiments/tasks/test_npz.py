@@ -138,13 +138,13 @@ def test_convert(write, tmp_path, error_of):
   np.testing.assert_array_equal(written.sizes, job.clients[0].sizes)
   folder = f"--output_dir={tmp_path / 'b'}"
   assert error_of(*on_disk, "--cohort_size=2", folder) == (
-    "test_fraction=0.2: the clients of population_dir were written with 0.3, "
-    "so they may have test examples; give --test_fraction=0.3"
+    "--test_fraction=0.2: the clients of --population_dir were written with "
+    "0.3, so they may have test examples; give --test_fraction=0.3"
   )
   # Of the same file a run may now hold out what a client has.
   write(**changed(client_ids=np.arange(N) % 5))
   assert error_of(*on_disk, "--test_fraction=0.3", folder) == (
-    f"population_dir={str(tmp_path / 'clients')!r}: other test examples were "
+    f"--population_dir={str(tmp_path / 'clients')!r}: other test examples were "
     "held out when its clients were written, so they may have some of these; "
     "write them again with these flags"
   )

@@ -105,5 +105,5 @@ def test_adapters_of_the_transformer(tmp_path, algorithm):
 def test_speakers_with_few_sequences_are_left_out(tmp_path, error_of):
   folder = tmp_path / "run"
   line = error_of(*SHORT, "--min_sequences=50", f"--output_dir={folder}")
-  assert line.startswith("min_sequences=50: no speaker of the text has as many")
+  assert line.startswith("--min_sequences=50: no speaker of the text has as")
   assert not folder.exists()
