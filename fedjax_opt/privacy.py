@@ -99,7 +99,8 @@ def with_privacy(
   Raises:
     ValueError: if a number is out of range, or the clients send anything else,
       also running statistics of batch normalization.
-      In a round: if the sampler draws clients by weights, or more than once.
+      In a round: if the sampler draws clients by weights, or more than once, or
+      there is a schedule.
     TypeError: if the seed is no whole number.
     ImportError: if `jax_privacy` is missing.
 
@@ -152,6 +153,11 @@ def _noisy_mean(cohort, stddev, key, one_client, broadcast, **options):
   """What `Cohort.mean` returns, a noisy sum over the expected number."""
   from jax_privacy import noise_addition
 
+  if cohort.config.clock is not None:
+    raise ValueError(
+      "privacy: who takes part on a schedule is not drawn as the accounting "
+      "assumes; leave schedule out"
+    )
   if cohort.is_scaled:
     raise ValueError(
       "privacy: the sampler draws a client more than once, or by its weight, "

@@ -367,8 +367,8 @@ def epsilon_of(**options):
 
 
 test_is_refused = refusals.of_table(
-  "privacy.txt", privacy, cases, private, run, reading_key, reading_each,
-  epsilon_of, FIXED=FIXED,
+  "privacy.txt", privacy, cases, private, seeded, run, reading_key,
+  reading_each, epsilon_of, FIXED=FIXED,
 )  # fmt: skip
 
 

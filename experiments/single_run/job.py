@@ -164,7 +164,11 @@ def _cohort_size(spec: Spec, num_clients: int) -> int:
   size, name = spec.cohort_size, spec.algorithm.name
   cohort = spec.algorithm.choice.cohort
   if cohort == "sampled":
-    return min(COHORT_SIZE, num_clients) if size is None else size
+    has_buffer = spec.schedule and "buffer" in spec.schedule.static
+    if has_buffer or "cohort_size" in spec.user_flags:
+      return size
+    # What is held out of the clients, or a file, may leave fewer.
+    return min(size or COHORT_SIZE, num_clients)
   needed = num_clients if cohort == "all" else 1
   if size not in (None, needed):
     raise ValueError(

@@ -74,7 +74,7 @@ def load(
   """Reads the table, and makes a model of `MODELS` for it.
 
   Inputs are standardized by the training rows alone, not by rows that are held
-  out for validation or tests.
+  out for validation or tests; but by those that clients hold out later.
 
   Args:
     data_file: path of the table; see `tables.read_table`.

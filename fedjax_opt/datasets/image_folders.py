@@ -177,6 +177,11 @@ def _folders(root: pathlib.Path) -> _Parts:
   folders = [root / name for name in _SPLITS]
   if not all(folder.is_dir() for folder in folders):
     folders = [root]
+  elif others := [p for p in _visible(root) if p.is_dir() and p not in folders]:
+    raise ValueError(
+      f"data_dir={str(root)!r}: the folder {others[0].name!r} would not be "
+      "read; move its images to 'train' or 'test', or remove it"
+    )
   listings = [_files(folder) for folder in folders]
   classes = sorted(listings[0])
   for folder, listing in zip(folders, listings, strict=True):
@@ -203,29 +208,47 @@ def _folders(root: pathlib.Path) -> _Parts:
 
 def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   """class -> its images. What begins with a dot is not the user's."""
-  is_hidden = lambda path: path.name.startswith((".", "__"))
-  images = {
-    class_folder.name: sorted(
-      path
-      for path in class_folder.iterdir()
-      if path.suffix.lower() in ENDINGS and not is_hidden(path)
-    )
-    for class_folder in sorted(folder.iterdir())
-    if class_folder.is_dir() and not is_hidden(class_folder)
-  }
-  for name, paths in images.items():
-    if not paths:
-      remedy = "give it some or remove it"
-      absent = [part for part in _SPLITS if not (folder / part).is_dir()]
-      if name in _SPLITS and absent:
-        remedy = (
-          f"if it has folders of classes, {absent[0]!r} is missing beside it; "
-          "without these two, data_dir itself must have the folders of classes"
-        )
+  where, images = f"data_dir={str(folder)!r}", {}
+  for path in _visible(folder):
+    if _is_image(path):
       raise ValueError(
-        f"data_dir={str(folder)!r}: the folder {name!r} has no images; {remedy}"
+        f"{where}: {path.name!r} is an image beside the folders of classes; "
+        "move it into one"
       )
+    if path.is_dir():
+      images[path.name] = [file for file in _visible(path) if _is_image(file)]
+      if folders := [inner.name for inner in _visible(path) if inner.is_dir()]:
+        raise ValueError(
+          f"{where}: the folder {path.name!r} has the folder {folders[0]!r}, "
+          f"which would not be read; {_remedy(folder, path.name)}"
+        )
+      if not images[path.name]:
+        raise ValueError(
+          f"{where}: the folder {path.name!r} has no images; give it some or "
+          "remove it"
+        )
   return images
+
+
+def _remedy(folder: pathlib.Path, name: str) -> str:
+  """What to do with a folder of that name, which has folders."""
+  absent = [part for part in _SPLITS if not (folder / part).is_dir()]
+  if name.lower() not in _SPLITS or not absent:
+    return "images must lie in the folder of their class"
+  return (
+    f"if it has folders of classes, {absent[0]!r} is missing beside it; "
+    "without these two, data_dir itself must have the folders of classes"
+  )
+
+
+def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
+  return sorted(
+    path for path in folder.iterdir() if not path.name.startswith((".", "__"))
+  )
+
+
+def _is_image(path: pathlib.Path) -> bool:
+  return path.suffix.lower() in ENDINGS and not path.is_dir()
 
 
 def _pixels(

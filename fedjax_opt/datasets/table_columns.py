@@ -20,6 +20,7 @@ MOST_WORDS = 100
 _MOST_CLASSES = 20
 # As some files mark a cell without a number.
 _BLANKS = ("?", "-", "--", ".", "*")
+_UNITS = " %$€£¥"  # Of numbers, before or behind them.
 _NUMBER_TYPES = ("integer", "floating", "mixed-integer-float", "decimal")
 _DATES = ("datetime64", "datetime", "date")
 # What pandas calls a column's type -> the NumPy type of its objects.
@@ -161,7 +162,8 @@ def _numbers(words):
 def _check_words(name, words):
   """Checks that a column of text has kinds, and no numbers with a slip."""
   non_numbers = words[np.isnan(_numbers(words))]
-  are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
+  plain = [word.strip(_UNITS).replace(",", ".") for word in words]
+  are_numbers = ~np.isnan(_numbers(plain))
   # A few words may be kinds, but not if all are numbers, or none.
   is_few = len(words) <= _MOST_CLASSES
   are_all = (are_numbers | np.isin(words, _BLANKS)).all() and are_numbers.any()
@@ -227,9 +229,10 @@ def time(name: str, values: Any) -> np.ndarray:
   """
   if values.dtype.kind in "iuf":
     return values.to_numpy()
-  dates = day_first = _dates(values)
+  words, dates = values.astype(str), _dates(values)
+  day_first = dates
   # 2020-12-31 and 20201231 begin with the year, so the day is last.
-  if not values.astype(str).str.match(r"\s*\d{4}(\D|\d{4})").all():
+  if not words.str.match(r"\s*\d{4}(\D|\d{4})").all():
     day_first = _dates(values, dayfirst=True)
   if dates.isna().any():
     dates = day_first
@@ -243,6 +246,13 @@ def time(name: str, values: Any) -> np.ndarray:
       f"time={name!r}: must be numbers or dates of one format, such as "
       f"2020-12-31; row {1 + row} is {values.astype(object).iloc[row]!r}"
       f"{may_be}"
+    )
+  # Of 19-12-31 pandas takes the last number for the year.
+  if (is_short := ~words.str.contains(r"\d{4}")).any():
+    row = int(np.argmax(is_short))
+    raise ValueError(
+      f"time={name!r}: years must have four digits, as in 2020-12-31; row "
+      f"{1 + row} is {values.astype(object).iloc[row]!r}"
     )
   # In their own unit: nanoseconds would end in 2262.
   return dates.dt.tz_localize(None).to_numpy().astype(np.int64)

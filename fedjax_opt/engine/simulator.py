@@ -436,11 +436,6 @@ class Simulator:
     if schedule is None or self._clock_key == key:
       return
     algorithm = self._make(**self._first_point())
-    if algorithm.has_secret_noise:
-      raise ValueError(
-        "schedule: who takes part is not drawn as the accounting of privacy "
-        "assumes; leave schedule out, or with_privacy"
-      )
 
     def works():
       options = self._options | PLAIN_EXECUTION

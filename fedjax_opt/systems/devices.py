@@ -61,8 +61,14 @@ class Durations(NamedTuple):
 
     Args:
       shares: [n], random numbers in [0, 1), one each time.
+
+    Raises:
+      ValueError: if a distribution gives a number that is not positive, or
+        infinite.
     """
     rows = [distribution.quantile(shares) for distribution in self.redrawn]
+    for row in rows:
+      _check_drawn(_COLUMNS[0], np.asarray(row))
     return np.reshape(rows, (len(rows), len(shares)))
 
 
@@ -112,12 +118,13 @@ class System(NamedTuple):
       )
     return self._replace(availability=availability)
 
+  @fields.checked()
   def durations(
     self,
     steps: float | Sequence[float] | np.ndarray = 1,
     bytes_down: float = 0.0,
     bytes_up: float = 0.0,
-    seed: int | None = None,
+    seed: Seed | None = None,
     per_step: float = 1.0,
   ) -> Durations:
     """How long the clients are away with such work.
@@ -217,12 +224,18 @@ def sample(
     for kind, row in zip((bytes_down, bytes_up), shares[1:], strict=True)
   ]
   for name, column in zip(_COLUMNS, (seconds, *rates), strict=True):
-    if not (column > 0).all():
-      raise ValueError(f"{name}: drew {column.min():g}; must be positive")
+    _check_drawn(name, column, may_be_infinite=name != _COLUMNS[0])
   return System(seconds, *rates, kinds if redraw else (), groups, seed, of)
 
 
 _COLUMNS = ("seconds_per_step", "bytes_down", "bytes_up")
+
+
+def _check_drawn(name, values, may_be_infinite=False):
+  is_wrong = ~(values > 0) | (np.isinf(values) & (not may_be_infinite))
+  if is_wrong.any():
+    kind = "positive" if may_be_infinite else "positive and finite"
+    raise ValueError(f"{name}: drew {values[is_wrong][0]:g}; must be {kind}")
 
 
 @fields.checked()

@@ -115,7 +115,30 @@ def _other_class(root):
       lambda root: _write(
         root, ["train/a/1.png", "train/b/1.png", "val/a/1.png"]
       ),
-      "'train' has no images; if it has folders of classes, 'test' is missing",
+      "'train' has the folder 'a', which would not be read; if it has folders "
+      "of classes, 'test' is missing",
+    ),
+    (
+      lambda root: _write(root, ["Train/a/1.png", "Test/a/1.png"]),
+      "'Test' has the folder 'a', which would not be read; if it has folders "
+      "of classes, 'train' is missing",
+    ),
+    (
+      lambda root: _write(root, ["a/1.png", "b/1.png", "b/more/2.png"]),
+      "'b' has the folder 'more', which would not be read; images must lie",
+    ),
+    (
+      lambda root: _write(root, ["a/1.png", "b/1.png", "2.png"]),
+      "'2.png' is an image beside the folders of classes; move it into one",
+    ),
+    (
+      lambda root: _write(
+        root,
+        [
+          f"{part}/{c}/1.png" for part in ("train", "test", "val") for c in "ab"
+        ],
+      ),
+      "the folder 'val' would not be read; move its images to 'train' or",
     ),
     (_other_class, "'c' is no class of train"),
   ],
