@@ -231,10 +231,8 @@ def _study(
   """The study of all cells, in the order in which they were asked for."""
   key = lambda cell: (cell.method, str(dict(cell.condition)))
   places = {key(cell): number for number, cell in enumerate(planned)}
-  clients, sizes, sets = cell_runs.setup_of(planned, loader)
-  sets_of = lambda cell: sets.get(condition_label(cell.condition), {})
-  ran = [dataclasses.replace(c, sets=sets_of(c)) for c in done]
-  cells = [*existing, *sorted(ran, key=lambda cell: places[key(cell)])]
+  clients, sizes = cell_runs.setup_of(planned, loader)
+  cells = [*existing, *sorted(done, key=lambda cell: places[key(cell)])]
   return Study(
     tuple(cells),
     request.metric or cell_runs.metric_of(cells),

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.processes import command
 from experiments.single_run import job
 from experiments.single_run.extra_metrics import ExtraMetrics
-from experiments.single_run.loading import Loader, is_of_data
+from experiments.single_run.loading import Loaded, Loader, is_of_data
 from experiments.specification.spec import FLAGS, all_flags, conditions
 from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
 from experiments.studies.request import Request
@@ -37,7 +37,6 @@ _REPORTED = (
 )  # fmt: skip
 # What was made of the user's own data, such as which columns were read.
 AS_READ = "data as read"
-Sets = dict[str, sizes.ExampleSet]
 
 # Cells that are to run.
 
@@ -102,7 +101,20 @@ def check_measured(metric: str, method: str, names: Collection[str]) -> None:
 def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
   run = lambda *args: _results_of(*store.run(cell.at(*args)))
-  return cell, _with_files(cell.tune(run))
+  ran = _with_files(cell.tune(run))
+  if loaded := _loaded(cell, store.loader):
+    task = loaded.task
+    sets = sizes.example_sets(task.validation, task.test)
+    ran = dataclasses.replace(ran, sets=sets)
+  return cell, ran
+
+
+def _loaded(cell: PlannedCell, loader: Loader) -> Loaded | None:
+  """Its data; None if they can no longer be read."""
+  try:
+    return loader.load(cell.spec)
+  except (OSError, ValueError, ImportError):
+    return None
 
 
 def _results_of(run: Run, was_stored: bool = False) -> PointResults:
@@ -170,34 +182,29 @@ def _step_sizes(run: Run, cell: Cell) -> dict[str, np.ndarray]:
 
 def setup_of(
   planned: Sequence[PlannedCell], loader: Loader
-) -> tuple[dict[str, sizes.ClientSummary], dict[str, str], dict[str, Sets]]:
+) -> tuple[dict[str, sizes.ClientSummary], dict[str, str]]:
   """The clients of all conditions, and the sizes of the model and the data.
 
-  All are empty if data can no longer be read.
+  Both are empty if data can no longer be read.
 
   Returns:
-    `Study.clients`; name -> size of what is the same under all conditions; and
-    the label of each condition -> `Cell.sets`.
+    `Study.clients`; and name -> size of what is the same under all conditions.
   """
   clients: dict[str, sizes.ClientSummary] = {}
   all_sizes: list[dict[str, str]] = []
-  sets: dict[str, Sets] = {}
   for cell in planned:
     data_condition = {n: v for n, v in cell.condition.items() if is_of_data(n)}
     label = condition_label(data_condition)
     if label not in clients:
-      try:
-        task, of_seed, *_ = loader.load(cell.spec)
-      except (OSError, ValueError, ImportError):
-        return {}, {}, {}
+      if not (loaded := _loaded(cell, loader)):
+        return {}, {}
+      task, of_seed, *_ = loaded
       clients[label] = sizes.client_summary_of(of_seed[cell.spec.seed[0]])
       task_sizes = sizes.of_task(task.init, task.validation, task.test)
       notes = {AS_READ: "; ".join(task.notes)} if task.notes else {}
       all_sizes.append(task_sizes | notes)
-      sets[label] = sizes.example_sets(task.validation, task.test)
-    sets[condition_label(cell.condition)] = sets[label]
   size_texts = in_common(all_sizes) | sizes.client_sizes([*clients.values()])
-  return clients, size_texts, sets
+  return clients, size_texts
 
 
 def in_common(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import types
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -128,8 +129,12 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
     raise AssertionError(f"runs again: {spec}")
 
   monkeypatch.setattr(running, "perform", fail)
+  say = Mock(wraps=compare._say)
+  monkeypatch.setattr(compare, "_say", say)
   arguments = (FED_AVG, DELTA, ALPHAS, "--target=0.5")
   assert study(copied, *arguments) == 0
+  # What collapsed is said of the same cells, with their examples, as in tables.
+  assert all(c.args[2].sets["validation"].size == 144 for c in say.mock_calls)
   assert runs_of(copied) == before
   assert (copied / "table.csv").read_bytes() == table
   assert capsys.readouterr().err.count("(was there)") == 4
