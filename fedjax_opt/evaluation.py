@@ -143,7 +143,7 @@ def with_perplexity(evaluate: EvaluateFn) -> EvaluateFn:
   def measure(*arguments, **options):
     metrics = evaluate(*arguments, **options)
     return metrics | {
-      name.replace("loss", "perplexity"): jnp.exp(value)
+      name.removesuffix("loss") + "perplexity": jnp.exp(value)
       for name, value in metrics.items()
       if name.endswith("_loss")
     }

@@ -79,10 +79,10 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   the same weight, which is scheme I of Li et al. A client that is drawn twice
   counts twice, with the same batches. What a server keeps as a mean over all
   clients, such as SCAFFOLD's control, FedDyn's h and FedSpeed's dual variable,
-  is one only under a sampler without replacement. The steps of FedNova and
-  FedExP, a product and a ratio of means, are not unbiased, and scale with the
-  sum of the drawn weights. Running statistics and second moments, which must
-  not be negative, are averaged with weights that sum to 1. If clients drop out,
+  is one only under a sampler without replacement. The step of FedExP, a ratio
+  of means, is not unbiased, and scales with the sum of the drawn weights.
+  Running statistics, second moments and numbers of steps, which must not be
+  negative, are averaged with weights that sum to 1. If clients drop out,
   the weights of the others are scaled to the same sum, and means are no longer
   unbiased.
 

@@ -190,7 +190,7 @@ def _remove_unfinished() -> None:
 
 
 def _heeded(numbers: Sequence[int]) -> list[int]:
-  """Handles the signals, except those that the caller ignores (nohup)."""
+  """These signals, without those that the caller ignores (nohup)."""
   return [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
 
 

@@ -48,7 +48,8 @@ def check(executor: str | None) -> None:
   """Checks the name of an executor, and its library; asks no other machine.
 
   Raises:
-    ValueError: if the name is invalid, or the library is not installed.
+    ValueError: if the name is invalid.
+    ImportError: if the library is not installed.
   """
   if executor is None:
     return

@@ -42,7 +42,7 @@ class Track(NamedTuple):
 
 
 def check_installed(tracker: str | None) -> None:
-  """Raises ValueError, before anything runs, if the library is missing."""
+  """Raises ImportError, before anything runs, if the library is missing."""
   if tracker is not None:
     module = _MODULES.get(tracker, tracker)
     errors.imported(module, f"track={tracker}", module)

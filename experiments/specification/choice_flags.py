@@ -1,8 +1,7 @@
 """Flags that choose by name, and an entry that was chosen.
 
 A `ChoiceFlag` ties a flag such as --client to its registry. Its flag and those
-of all hyperparameters are made from the registry's entries; nothing here names
-one.
+of all hyperparameters are made from the registry's entries.
 """
 
 import dataclasses

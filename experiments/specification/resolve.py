@@ -56,6 +56,7 @@ def resolve(flag_values: FlagValues) -> Spec:
   """
   given = specs.not_default(flag_values)
   _check_values(flag_values)
+  list_of_seeds = seeds(flag_values["seed"])
   if flag_values["population_dir"]:  # It says what was held out of its clients.
     flag_values = clients_on_disk.with_validation_of(flag_values)
   task = _task(flag_values)
@@ -66,6 +67,7 @@ def resolve(flag_values: FlagValues) -> Spec:
     flag_values = {**flag_values, **_not_given(flag_values, defaults)}
   has_clients = task.choice.brings_clients(flag_values)
   fields = {name: flag_values[name] for name in _PLAIN} | {"task": task} | parts
+  fields["seed"] = list_of_seeds
   fields |= {
     part.flag: part.choose(flag_values, flag_values[part.flag])
     for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
@@ -76,7 +78,6 @@ def resolve(flag_values: FlagValues) -> Spec:
   defaults = _defaults(flag_values, has_clients, algorithm.choice)
   fields |= _not_given(flag_values, defaults)
   fields |= _simulated_time(flag_values, algorithm)
-  fields["seed"] = seeds(flag_values["seed"])
   spec = Spec(**fields, user_flags=given)
   _check(spec)
   return spec

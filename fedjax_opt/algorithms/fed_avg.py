@@ -158,7 +158,7 @@ def rounded_like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
 def fed_avg_of(
   one_client: Callable[[Any, Params], Any],
   server: optax.GradientTransformation | None,
-  difference: Callable[[Any], Params] = lambda mean: mean,
+  difference: Callable[[Any, Any], Params] = lambda cohort, reply: reply.value,
   sends: Callable[[Params], list[Params | None]] = lambda params: [params],
   *,
   averages_statistics: bool = True,
@@ -169,7 +169,7 @@ def fed_avg_of(
   Args:
     one_client: `(worker, x_t) -> message`, or a `ClientOutput` with it.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    difference: `mean message -> Delta_t`.
+    difference: `(cohort, reply) -> Delta_t`, from the mean message.
     sends: see `Algorithm`.
     averages_statistics: see `Algorithm`.
     **parts: further parts of the algorithm, such as `init_client`. With what
@@ -182,7 +182,7 @@ def fed_avg_of(
 
   def round(state, cohort):
     reply = cohort.mean(one_client, broadcast=state.params)
-    delta = difference(reply.value)
+    delta = difference(cohort, reply)
     new = server_step(server, state.params, state.server, delta)
     return FedAvgState(*new), reply
 

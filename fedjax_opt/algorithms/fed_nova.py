@@ -81,9 +81,9 @@ def fed_nova(
     delta = optax.tree.sub(local_params, params)
     return _scaled(scale, delta), num_effective  # -eta d_i
 
-  def difference(mean):
-    direction, tau = mean
-    return _scaled(tau, direction)
+  def difference(cohort, reply):
+    direction, tau = reply.value
+    return _scaled(cohort.average(reply, tau), direction)
 
   sends = lambda params: [params, None]
   return fed_avg_of(one_client, server, difference, sends)

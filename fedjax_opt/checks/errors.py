@@ -123,12 +123,12 @@ def imported(module: str, what: str, install: str) -> Any:
     install: the argument for pip, such as "fedjax_opt[fmri]".
 
   Raises:
-    ValueError: if it, or what it imports, is not installed.
+    ImportError: if it, or what it imports, is not installed.
   """
   try:
     return importlib.import_module(module)
   except ImportError as error:
-    raise ValueError(
+    raise ImportError(
       f"{what} needs the package {error.name}: pip install '{install}'"
     ) from error
 

@@ -23,7 +23,7 @@ def bar(total: int, unit: str, **options: Any) -> Any:
     **options: further options of tqdm.
 
   Raises:
-    ValueError: if tqdm is not installed.
+    ImportError: if tqdm is not installed.
   """
   with warnings.catch_warnings():
     # In a notebook without ipywidgets the bar is text: no reason to warn.

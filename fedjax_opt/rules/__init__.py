@@ -1,10 +1,11 @@
-"""Client and server rules: plain optax transformations, one per file.
+"""Client and server rules: plain optax transformations, a family per file.
 
-`RULES` names them for the command line, optax's own among them. Defaults are
-those of the Δ-SGD paper's baselines, mostly PyTorch's own. At the server
-the default learning rate of sgd and sgdm is 1, which is plain averaging. The
-rate of adagrad is 0.1, because its steps only get shorter. The rate of nesterov
-is DiLoCo's. The others have the default of the clients, as the paper ran Adam.
+`RULES` has those that the command line takes, optax's own among them; others
+belong to an algorithm. Defaults are those of the Δ-SGD paper's baselines,
+mostly PyTorch's own. At the server the default learning rate of sgd and sgdm is
+1, which is plain averaging. The rate of adagrad is 0.1, because its steps only
+get shorter. The rate of nesterov is DiLoCo's. The others have the default of
+the clients, as the paper ran Adam.
 """
 
 import functools

@@ -1,6 +1,6 @@
-"""What clients send instead of their differences.
+"""What changes clients' messages, and what replaces their mean.
 
-`UPLOADS` names them for the command line.
+`UPLOADS`, `AGGREGATORS` and `FAULTS` name these for the command line.
 """
 
 from fedjax_opt.registry import Choice, from_factory, register

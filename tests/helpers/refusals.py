@@ -21,7 +21,7 @@ from tests.helpers.tables_of_calls import read_cases
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}
 
 
-def refusal(call, *args, kind=(ValueError, TypeError), **kwargs) -> str:
+def refusal(call, *args, kind=(ValueError, TypeError, ImportError), **kwargs) -> str:
   """The one line that a call is refused with."""
   with pytest.raises(kind) as error:
     call(*args, **kwargs)
@@ -37,7 +37,7 @@ def check(call, line):
     line: type of the error, and its line; how it begins, if that ends with
       "...".
   """
-  raises = pytest.raises((ValueError, TypeError))
+  raises = pytest.raises((ValueError, TypeError, ImportError))
   with compilations() as programs, raises as error:
     call()
   text = str(error.value)

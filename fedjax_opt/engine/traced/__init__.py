@@ -1,6 +1,7 @@
 """What becomes part of the compiled program, from the outside in.
 
-It is pure, and knows nothing of the host's side but the options of a run,
+Its programs are pure; a `Cohort` and a `Worker` note what is done while they
+are traced. It knows nothing of the host's side but the options of a run,
 `Config`, with their `BatchPlan`:
 
   grid_programs.py  the programs of all points of a grid, and their inputs

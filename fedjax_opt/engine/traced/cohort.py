@@ -57,7 +57,8 @@ class Cohort:
 
   Attributes:
     round: [] int32, the round.
-    key: [] random key of this round, for the algorithm's own draws.
+    key: [] random key of this round, for the algorithm's own draws. `pick`
+      folds the number of its phase into it; fold in a number from 8 on.
     clients: [C] int32, who takes part; M for an empty place, which only some
       samplers and schedules leave.
     config: the options of the run, see `engine.config.Config`: for example

@@ -24,8 +24,8 @@ from fedjax_opt.engine.traced.precision import (
   master_model,
 )
 
-# A worker's own key is its client's key, folded with this number, which no
-# epoch has.
+# A worker's own key is its client's key, folded with this number. An epoch of
+# this number, of more than four thousand in a round, would have the same key.
 _OWN_KEY = 0x0FF1
 
 
@@ -79,7 +79,8 @@ class Worker:
     round: [] int32, the round; on an asynchronous schedule the round from whose
       model the client started.
     key: [] random key of this client in this phase, for the algorithm's own
-      draws.
+      draws. `sample_gradient` draws from it too; fold a number into it to draw
+      anything else beside that.
     size: [] int32, its examples.
     num_steps: [] int32, the local steps of the client.
     gradient_evaluations: [8], gradients traced so far, in examples; a counter,
@@ -269,6 +270,8 @@ class Worker:
     self, loss_fn: LossFn, params: Params, num_examples: int
   ) -> Params:
     """The gradient over examples drawn uniformly with replacement.
+
+    They are drawn from `key`, so two calls in a phase draw the same examples.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
