@@ -21,7 +21,9 @@ from tests.helpers.tables_of_calls import read_cases
 _TRIVIAL = {"jit(stage)", "jit(convert_element_type)"}
 
 
-def refusal(call, *args, kind=(ValueError, TypeError, ImportError), **kwargs) -> str:
+def refusal(
+  call, *args, kind=(ValueError, TypeError, ImportError), **kwargs
+) -> str:
   """The one line that a call is refused with."""
   with pytest.raises(kind) as error:
     call(*args, **kwargs)
