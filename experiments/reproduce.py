@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
   if any(word in ("-h", "--help", "-help") for word in argv[1:]):
     parser.show(__doc__)
     return 0
-  line = lambda: "interrupted: the same command goes on"
+  line = lambda: "interrupted: the same command continues"
   work = functools.partial(_main, argv)
   return parser.run_program(argv, work, line, 2, FLAGS)
 

@@ -130,7 +130,7 @@ def join(
       line = f"[{number}/{len(missing)}] {cell.condition.name}: "
       line += cell.planned.method
       command.set_last_line(
-        f"interrupted after {line}; the same command goes on", 2
+        f"interrupted after {line}; the same command continues it", 2
       )
       if progress:
         print(line, file=sys.stderr, flush=True)

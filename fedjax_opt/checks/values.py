@@ -186,12 +186,12 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     by_plain.setdefault(plain(known_name), known_name)
   if wanted in by_plain:
     return [by_plain[wanted]]
-  longer = [n for n in by_plain if wanted and n.startswith(wanted)]
-  matches = difflib.get_close_matches(wanted, by_plain, most)
   ratio = lambda n: difflib.SequenceMatcher(None, n, wanted).ratio()
+  longer = [n for n in by_plain if wanted and n.startswith(wanted)]
+  longer.sort(key=ratio, reverse=True)
+  matches = difflib.get_close_matches(wanted, by_plain, most)
   matches = [n for n in matches if ratio(n) > ratio(matches[0]) - _LIKENESS_GAP]
-  keys = dict.fromkeys([*longer, *matches] if most > 1 else [*matches, *longer])
-  return [by_plain[key] for key in keys][:most]
+  return [by_plain[key] for key in dict.fromkeys([*longer, *matches])][:most]
 
 
 def checked_array(

@@ -272,7 +272,7 @@ def test_a_further_method_runs_alone_after_ctrl_c(copied, monkeypatch, capsys):
     patch.setattr(Store, "run", pressed)
     assert study(copied, FED_AVG, method, "--alpha=1") == 130
   assert capsys.readouterr().err.endswith(
-    "interrupted: 1 cells are complete; the same command goes on\n"
+    "interrupted: 1 cells are complete; the same command continues the study\n"
   )
   assert study(copied, FED_AVG, method, "--alpha=1") == 0
   after = runs_of(copied)
