@@ -23,7 +23,7 @@ from experiments.reference.standing import Leaderboard
 from experiments.specification.choice_flags import TASK
 from experiments.studies import records
 from fedjax_opt import plots
-from fedjax_opt.results.metric_names import is_fraction
+from fedjax_opt.results.metric_names import is_accuracy
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.report import formats
@@ -258,7 +258,7 @@ def draw(is_narrow: bool = False) -> Any:
     is_narrow: whether it is for a phone.
   """
   board = published()
-  studies = [s for s in board.studies.values() if is_fraction(s.metric)]
+  studies = [s for s in board.studies.values() if is_accuracy(s.metric)]
   verdicts = [*map(_by_label, studies)]
   points = {
     method: [100 * v[method].value.estimate for v in verdicts]

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import trainable
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Count, PositiveFloat
@@ -221,5 +222,5 @@ def added(params: Params, changes: dict[str, jax.Array]) -> Params:
 
 def _layer(key_path) -> str | None:
   """The path of the layer whose kernel is at a place; None of other leaves."""
-  path = jax.tree_util.keystr(key_path, simple=True, separator="/")
+  path = trees.name_of(key_path)
   return path.removesuffix("/kernel") if path.endswith("/kernel") else None

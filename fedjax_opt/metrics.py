@@ -8,7 +8,7 @@ from fedjax_opt.evaluation import deciles as deciles
 from fedjax_opt.evaluation import worst_decile as worst_decile
 from fedjax_opt.results.history import History as History
 from fedjax_opt.results.metric_names import direction as direction
-from fedjax_opt.results.metric_names import is_fraction as is_fraction
+from fedjax_opt.results.metric_names import is_accuracy as is_accuracy
 from fedjax_opt.results.names import format_value as format_value
 from fedjax_opt.results.selection import Criterion as Criterion
 from fedjax_opt.results.selection import Point as Point

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import contract
-from fedjax_opt.arrays import running_statistics
+from fedjax_opt.arrays import running_statistics, trees
 from fedjax_opt.arrays.frozen import Frozen
 from fedjax_opt.arrays.trees import merge as merge
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
@@ -152,8 +152,7 @@ def mask(params: Any, paths: Sequence[str], name: str = "trainable") -> Any:
   """
   paths = checked_paths(name, paths)
   leaves, structure = jax.tree_util.tree_flatten_with_path(params)
-  joined = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  leaf_keys = [joined(key_path) for key_path, _ in leaves]
+  leaf_keys = [trees.name_of(key_path) for key_path, _ in leaves]
   for path in paths:
     if not any(_is_below(key, path) for key in leaf_keys):
       raise ValueError(f"{name}={path!r}: {_no_leaf(path, leaf_keys)}")

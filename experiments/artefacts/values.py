@@ -47,7 +47,7 @@ class Value(NamedTuple):
     """The unit of differences; for accuracies points, a hundredth each."""
     if self.words.startswith(("rounds", "halvings")):
       return self.words.split()[0]
-    return "points" if metric_names.is_fraction(self.metric) else ""
+    return "points" if metric_names.is_accuracy(self.metric) else ""
 
   @property
   def scale(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.reference.standing import Leaderboard
 from fedjax_opt.results import selection
-from fedjax_opt.results.metric_names import is_fraction
+from fedjax_opt.results.metric_names import is_accuracy
 from fedjax_opt.study import statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.numbers import NumberFormat
@@ -53,7 +53,7 @@ def grids(standing: Leaderboard) -> dict[str, MeanGrid]:
 
   Only conditions that are compared by an accuracy count.
   """
-  studies = {n: s for n, s in standing.studies.items() if is_fraction(s.metric)}
+  studies = {n: s for n, s in standing.studies.items() if is_accuracy(s.metric)}
   means_by_method: dict[str, list[Means]] = {}
   for name, study in studies.items():
     scale = standing.condition(name).scale

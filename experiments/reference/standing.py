@@ -13,7 +13,7 @@ from scipy import stats
 from experiments.reference import cells
 from experiments.reference.definition import Condition, Reference, ReferenceCell
 from experiments.studies.cell_runs import check_same_data
-from fedjax_opt.results.metric_names import is_fraction
+from fedjax_opt.results.metric_names import is_accuracy
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.numbers import NumberFormat
@@ -55,7 +55,7 @@ class Leaderboard:
     compared by an accuracy.
     """
     by_method: dict[str, list[np.ndarray]] = {}
-    studies = [s for s in self.studies.values() if is_fraction(s.metric)]
+    studies = [s for s in self.studies.values() if is_accuracy(s.metric)]
     for study in studies:
       best = np.nanmax([v.value.estimate for v in study.verdicts] or [np.nan])
       for cell in study.cells:

@@ -9,7 +9,7 @@ import fedjax_opt as fo
 from experiments.single_run.building import client_rule, trained_paths
 from experiments.single_run.job import Job
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
-from fedjax_opt.results.metric_names import is_fraction
+from fedjax_opt.results.metric_names import is_accuracy
 from fedjax_opt.results.names import capitalized
 
 # File -> the clients that are measured; and the kinds of models.
@@ -106,5 +106,5 @@ def lines(
 def _short(metrics, kind):
   name = _metric(metrics)
   mean, worst = metrics.mean(kind, name), metrics.worst_decile(kind, name)
-  show = lambda x: f"{100 * x:.2f} %" if is_fraction(name) else f"{x:.4g}"
+  show = lambda x: f"{100 * x:.2f} %" if is_accuracy(name) else f"{x:.4g}"
   return f"{name} {show(mean)}, worst 10 % of clients {show(worst)}"

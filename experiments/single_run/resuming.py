@@ -11,7 +11,6 @@ from typing import Any
 from experiments.single_run.job import Job
 from experiments.specification.spec import Spec, identity_of_config
 from fedjax_opt import Run, load_run, multi_process
-from fedjax_opt.base import STREAMS
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
@@ -33,8 +32,7 @@ def checkpoints_or_run(job: Job) -> tuple[Checkpoints | None, Run | None]:
   every, folder = spec.checkpoint_every, output_dir / "checkpoints"
   if every is None and not spec.resume:
     return None, None
-  config = job.config | {"streams": STREAMS}
-  config |= {"versions": environment.versions(), "device": environment.device()}
+  config = job.config | environment.record()
   identity = _identity_to_resume(json_files.to_json(config))
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():

@@ -12,7 +12,7 @@ from experiments.processes import command
 from experiments.single_run import job
 from experiments.single_run.extra_metrics import ExtraMetrics
 from experiments.single_run.loading import Loaded, Loader, is_of_data
-from experiments.specification.spec import FLAGS, all_flags, conditions
+from experiments.specification import spec
 from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
 from experiments.studies.request import Request
 from experiments.studies.store import Store
@@ -27,7 +27,7 @@ from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
-_OF_NO_METHOD = {n for n, flag in FLAGS.items() if not flag.is_identity}
+_OF_NO_METHOD = {n for n, flag in spec.FLAGS.items() if not flag.is_identity}
 _OF_NO_METHOD |= {"device", "streams", "versions", "seed", digest.DATA_DIGESTS}
 # Parts that a report shows, if they are the same in all runs.
 _REPORTED = (
@@ -270,7 +270,7 @@ def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
   """The flags that may be conditions and differ between runs."""
   return [
     name
-    for name in conditions()
+    for name in spec.conditions()
     if len({str(config.get(name)) for config in configs}) > 1
   ]
 
@@ -349,7 +349,7 @@ def check_data(
   """
   names = [
     name
-    for name, flag in all_flags().items()
+    for name, flag in spec.all_flags().items()
     if flag.is_identity and flag.group.key in ("task", "data", "selection")
   ]
   found = [
@@ -415,7 +415,7 @@ def _labels_without(
   texts: Sequence[Mapping[str, str]], tuned: Collection[str]
 ) -> list[str]:
   """Labels made of choices and other flags that differ, without some flags."""
-  ignored = {*conditions(), *CHOICES, *tuned, *_OF_NO_METHOD}
+  ignored = {*spec.conditions(), *CHOICES, *tuned, *_OF_NO_METHOD}
   by_run = [
     {n: text[n] for n in CHOICES if n in text}
     | {n: v for n, v in text.items() if n not in ignored and "[" not in v}

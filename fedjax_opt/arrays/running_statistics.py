@@ -13,7 +13,6 @@ arithmetic averages them and does nothing else with them says so, in
 `Algorithm.averages_statistics`; any other refuses a model that has them.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_opt.arrays import trees
 from fedjax_opt.checks.fields import Params, checked
 
 # Names of the leaves; no other parameter has one of them.
@@ -181,8 +181,8 @@ def part_paths(params: Params) -> list[str]:
   Such as 'block_1/norm'; names from the outermost on, joined by '/'. [] if
   there are none.
   """
-  joined = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  return list(dict.fromkeys(joined(path[:-1]) for path in _statistics(params)))
+  names = [trees.name_of(path[:-1]) for path in _statistics(params)]
+  return list(dict.fromkeys(names))
 
 
 def _statistics(tree: Params) -> dict[Any, Any]:

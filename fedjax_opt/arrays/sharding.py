@@ -31,7 +31,7 @@ from jax.sharding import (
   SingleDeviceSharding,
 )
 
-from fedjax_opt.arrays import target
+from fedjax_opt.arrays import target, trees
 from fedjax_opt.checks.values import brief
 
 CLIENTS, GRID, MODEL = "clients", "grid", "model"
@@ -163,7 +163,7 @@ class Layout:
       return PartitionSpec()
     shape, spec = leaf.shape[len(leading) :], None
     if self.model_sharding is not None:
-      name = jax.tree_util.keystr(path, simple=True, separator="/")
+      name = trees.name_of(path)
       spec = self.model_sharding(name, shape)
       _check_spec(spec, name, shape, self.model_devices)
     if spec is None:

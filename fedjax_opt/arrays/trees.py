@@ -18,6 +18,16 @@ def at_least_float32(x: jax.Array) -> jax.Array:
   return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
+def along(vector: jax.Array, leaf: jax.Array) -> jax.Array:
+  """[C] as [C, 1, ...], for a leaf [C, ...]."""
+  return vector.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def name_of(path: tuple[Any, ...]) -> str:
+  """The name of a leaf, such as 'Dense_0/kernel', by its path in a tree."""
+  return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
 def num_bytes(tree: Any) -> int:
   """The size in bytes of all arrays of a tree (or of their shapes)."""
   return sum(

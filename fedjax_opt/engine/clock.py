@@ -19,6 +19,10 @@ from fedjax_opt.checks import errors
 from fedjax_opt.checks.values import brief
 from fedjax_opt.schedules.timetable import Timetable, check_clients
 
+# The columns of a timetable that the numbers of a run depend on, in the order
+# of their digest.
+_OF_THE_RUN = ("clients", "versions", "draws", "taken", "share", "time")
+
 
 def check_is_schedule(schedule: Any) -> None:
   """Checks that a schedule is whole timetables, or a function to one.
@@ -165,8 +169,9 @@ class Clock:
     """A digest of all columns of the timetables that a run depends on."""
     hasher = hashlib.sha256()
     for table in self.timetables:
-      for column in table[:6]:  # Those up to `time`.
-        hasher.update(np.ascontiguousarray(column).tobytes())
+      for name in _OF_THE_RUN:
+        column = np.ascontiguousarray(getattr(table, name))
+        hasher.update(column.tobytes())
     return hasher.hexdigest()
 
   def done(self, steps: int) -> np.ndarray:

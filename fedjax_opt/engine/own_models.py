@@ -63,7 +63,7 @@ class ExampleParts(NamedTuple):
     return cls(data, *parts)
 
 
-def hold_out(data: ClientData, seed: int) -> ExampleParts:
+def own_parts(data: ClientData, seed: int) -> ExampleParts:
   """A fifth of each client's examples for test, a tenth of the rest to choose.
 
   Raises:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
-from fedjax_opt.results.metric_names import is_fraction, reported_names
+from fedjax_opt.results.metric_names import is_accuracy, reported_names
 from fedjax_opt.results.names import format_value
 from fedjax_opt.results.selection import Criterion, Point, Setting
 from fedjax_opt.results.text_tables import aligned
@@ -113,7 +113,7 @@ def _spread(values: np.ndarray, metric: str) -> str:
   if not values.size:
     return "-"
   scale, digits, unit = (
-    (100, ".2f", " %") if is_fraction(metric) else (1, ".4g", "")
+    (100, ".2f", " %") if is_accuracy(metric) else (1, ".4g", "")
   )
   text = f"{scale * values.mean():{digits}}"
   if values.size > 1:

@@ -1,4 +1,4 @@
-"""What a run ran with: the versions of the packages, and the device."""
+"""What a run ran with: random streams, versions of packages, the device."""
 
 import importlib.metadata
 import platform
@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from fedjax_opt.base import VERSION
+from fedjax_opt.base import STREAMS, VERSION
 
 PACKAGES = (
   "jax",
@@ -16,6 +16,11 @@ PACKAGES = (
   "numpy",
   "dm-pix",
 )
+
+
+def record() -> dict[str, Any]:
+  """What the configuration of a run says of all this."""
+  return {"streams": STREAMS, "versions": versions(), "device": device()}
 
 
 def versions() -> dict[str, str | None]:

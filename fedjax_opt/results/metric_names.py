@@ -35,7 +35,7 @@ def direction(name: str) -> str | None:
   is_loss = name.endswith("loss")
   if is_loss or last_word in _SMALLER_IS_BETTER or name == "grad_norm_sq":
     return "min"
-  if is_fraction(name) or last_word in _LARGER_IS_BETTER:
+  if is_accuracy(name) or last_word in _LARGER_IS_BETTER:
     return "max"
   return None
 
@@ -51,7 +51,7 @@ def check_has_direction(metric: str) -> None:
 
 
 @checked()
-def is_fraction(name: str) -> bool:
+def is_accuracy(name: str) -> bool:
   """Whether a metric is an accuracy, in [0, 1] and shown in percent."""
   return "accuracy" in name and "inaccuracy" not in name
 
@@ -80,7 +80,7 @@ def reported_names(criterion: str) -> tuple[str, str]:
 def bounds(name: str) -> tuple[float, float]:
   """The lowest and highest value that a metric can have, by its name."""
   last_word = name.rsplit("_", 1)[-1]
-  if is_fraction(name) or last_word in _FROM_0_TO_1:
+  if is_accuracy(name) or last_word in _FROM_0_TO_1:
     return 0.0, 1.0
   low = 0.0 if last_word in ("mse", "rmse", "mae") else -math.inf
   return low, 1.0 if last_word == "r2" else math.inf

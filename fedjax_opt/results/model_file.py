@@ -11,6 +11,7 @@ import safetensors
 import safetensors.numpy
 from flax import traverse_util
 
+from fedjax_opt.arrays import trees
 from fedjax_opt.base import Params
 from fedjax_opt.files.json_files import parse, to_json
 
@@ -33,7 +34,7 @@ def encoded(params: Params, about: Mapping[str, Any]) -> bytes:
   """
   leaves = jax.tree_util.tree_leaves_with_path(params)
   arrays = {
-    jax.tree_util.keystr(key_path, simple=True, separator="/") or _ONLY: (
+    trees.name_of(key_path) or _ONLY: (
       # Rows first, the order in which safetensors writes bytes.
       np.array(leaf, order="C")
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedjax_opt.checks.fields import checked, instance_of
 from fedjax_opt.registry import label_of_choice, label_of_hyperparameter
-from fedjax_opt.results.metric_names import is_fraction
+from fedjax_opt.results.metric_names import is_accuracy
 
 NOTHING = "–"  # Where there is no value.
 _VALUE = instance_of(
@@ -145,7 +145,7 @@ def metric_name(metric: str) -> str:
     examples, decile = match.groups()
     whom = f"decile {decile}" if decile else "worst 10 %"
     return f"{_MEASURED_ON[examples]}, {whom} of clients (%)"
-  unit = " (%)" if is_fraction(metric) else ""
+  unit = " (%)" if is_accuracy(metric) else ""
   return capitalized(metric.replace("_", " ")) + unit
 
 

@@ -21,11 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.base import STREAMS, Params
+from fedjax_opt.base import Params
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import encoded, encoded_text, to_json
-from fedjax_opt.results import folder_digests, model_file, selection
-from fedjax_opt.results.environment import device, versions
+from fedjax_opt.results import (
+  environment,
+  folder_digests,
+  model_file,
+  selection,
+)
 from fedjax_opt.results.event_files import EventFiles
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import direction
@@ -117,10 +121,7 @@ class RunWriter:
     """
     self.folder = checked_output_dir(output_dir, resume)
     self._points = [dict(point) for point in points]
-    self._config = to_json(
-      dict(config)
-      | {"streams": STREAMS, "versions": versions(), "device": device()}
-    )
+    self._config = to_json(dict(config) | environment.record())
     self._flags = flags
     self._metrics = MetricsFile(self.folder / "metrics.csv", self._points)
     self._is_resumed = os.path.exists(self.folder / "config.json")

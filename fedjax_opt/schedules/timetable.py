@@ -83,10 +83,10 @@ class Timetable(NamedTuple):
 
   def first_steps(self, number: int) -> "Timetable":
     """So many of its first steps; all if it has fewer."""
-    rows = [column[:number] for column in self[:8]]
+    rows = {n: c[:number] for n, c in self._asdict().items() if n != "lost"}
     is_within = self.lost.steps < number
     lost = Events(*(column[is_within] for column in self.lost))
-    return Timetable(*rows, lost)
+    return Timetable(**rows, lost=lost)
 
   def events(self) -> Events:
     """All clients that were sent out and finished, in the order of the ends."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Unpack
 
-from fedjax_opt.base import STREAMS, Batch, Params
+from fedjax_opt.base import Batch, Params
 from fedjax_opt.checks import fields
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -263,7 +263,5 @@ def _about(
     "seeds of the report": runs.report_seeds,
     **{name: seeds for name, seeds in crossed if seeds},
     **{n: v for n, v in options.items() if isinstance(v, int | float | str)},
-    "streams": STREAMS,
-    "versions": environment.versions(),
-    "device": environment.device(),
+    **environment.record(),
   }

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.metric_names import bounds, is_fraction
+from fedjax_opt.results.metric_names import bounds, is_accuracy
 from fedjax_opt.results.names import format_number
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.pairs import CLOSE
@@ -35,10 +35,10 @@ class NumberFormat(NamedTuple):
     """A value without its unit: 91.2."""
     if not np.isfinite(value):
       return NOTHING
-    is_rounding = is_fraction(self.metric) and abs(value) < _SMALLEST_SHARE
+    is_rounding = is_accuracy(self.metric) and abs(value) < _SMALLEST_SHARE
     if not value or is_rounding:
       return "0"
-    if is_fraction(self.metric):
+    if is_accuracy(self.metric):
       return f"{100 * value:z.{1 if self.decimals is None else self.decimals}f}"
     if self.decimals is not None:
       return f"{value:z.{self.decimals}f}"
@@ -47,12 +47,12 @@ class NumberFormat(NamedTuple):
 
   def as_given(self, value: float) -> str:
     """All digits of a value that a person chose, without its unit: 85.25."""
-    return f"{100 * value if is_fraction(self.metric) else value:g}"
+    return f"{100 * value if is_accuracy(self.metric) else value:g}"
 
   @property
   def unit(self) -> str:
     """What follows a value: ' %', or nothing."""
-    return " %" if is_fraction(self.metric) else ""
+    return " %" if is_accuracy(self.metric) else ""
 
   def texts(
     self, interval: Interval, is_difference: bool = False
@@ -85,7 +85,7 @@ class NumberFormat(NamedTuple):
     that needs more decimals is rounding error.
     """
     decimals = 1 if self.decimals is None else self.decimals
-    shown_length = 100 * length if is_fraction(self.metric) else length
+    shown_length = 100 * length if is_accuracy(self.metric) else length
     for more in range(_MORE_DECIMALS + 1):
       finer = self._replace(decimals=decimals + more) if more else self
       texts = [finer.value(v) for v in values if v and np.isfinite(v)]
@@ -112,7 +112,7 @@ def format_of(metric: str, intervals: Iterable[Interval]) -> NumberFormat:
   finite = [interval for interval in intervals if np.isfinite(interval).all()]
   lengths = [interval.high - interval.low for interval in finite]
   length = float(np.median(lengths)) if lengths else 0.0
-  if is_fraction(metric):
+  if is_accuracy(metric):
     return NumberFormat(metric, 2 if 0 < length < _SHORT_INTERVAL else 1)
   if not length:
     return NumberFormat(metric)

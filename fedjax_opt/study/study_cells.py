@@ -11,7 +11,7 @@ import numpy as np
 from fedjax_opt.results.metric_names import (
   check_has_direction,
   direction,
-  is_fraction,
+  is_accuracy,
 )
 from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import words
@@ -126,7 +126,7 @@ class StudyCells:
     """The smallest difference of interest, in the metric's unit."""
     if self.min_effect is not None:
       return self.min_effect
-    return _MIN_EFFECT_OF_ACCURACIES if is_fraction(self.metric) else 0.0
+    return _MIN_EFFECT_OF_ACCURACIES if is_accuracy(self.metric) else 0.0
 
   @functools.cached_property
   def pairs(self) -> list[Pair]:

@@ -14,7 +14,7 @@ from fedjax_opt.checks.fields import (
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
-from fedjax_opt.engine.own_models import ExampleParts, OwnModels, hold_out
+from fedjax_opt.engine.own_models import ExampleParts, OwnModels, own_parts
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.metric_names import examples_of
 from fedjax_opt.results.selection import Criterion
@@ -60,7 +60,7 @@ class StudyRuns(NamedTuple):
   is_nested: bool
   crossed: tuple[list[int], list[int]]
   own_models: PerExampleFn | None
-  hold_out: Callable[[Any, int], ExampleParts] = hold_out
+  own_parts: Callable[[Any, int], ExampleParts] = own_parts
 
   def check(
     self,
@@ -81,7 +81,7 @@ class StudyRuns(NamedTuple):
     for i, condition in enumerate(conditions):
       # Clients are made, and hold examples out, once for each seed.
       data = functools.cache(self.data) if callable(self.data) else self.data
-      runs = self._replace(data=data, hold_out=functools.cache(hold_out))
+      runs = self._replace(data=data, own_parts=functools.cache(own_parts))
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
@@ -103,7 +103,7 @@ class StudyRuns(NamedTuple):
         seed = self.report_seeds[0]
         data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
-          data = runs.hold_out(data, seed).train
+          data = runs.own_parts(data, seed).train
         clients[label] = sizes.client_summary_of(data)
     return clients
 
@@ -186,7 +186,7 @@ class StudyRuns(NamedTuple):
     if partition_seed is not None:
       data = data(partition_seed)
     if self.own_models is not None:
-      parts = {s: self.hold_out(_of_seed(data, s), s) for s in seeds}
+      parts = {s: self.own_parts(_of_seed(data, s), s) for s in seeds}
       data = lambda seed: parts[seed].train
       own_models = OwnModels(
         method.make,

@@ -61,7 +61,9 @@ class Verdict(NamedTuple):
     pair: the best and this method, see `Pair`; None for the best itself, and
       for a method that diverged or collapsed. If several are best: the pair
       with the largest p-value, or one without a test.
-    remark: a further remark on the difference to the best, or "".
+    is_little: whether it is clearly behind, but by less than is of interest.
+    grain_words: that it is behind by less than one example, in words; "" if it
+      is not.
     probability: how probable it is that the best's run beats this method's.
       The ends are NaN where the interval would have no width, for example if
       every run of the best is better: a few such runs prove no certainty.
@@ -75,19 +77,16 @@ class Verdict(NamedTuple):
   num_diverged: int
   kind: str
   pair: Pair | None
-  remark: str
+  is_little: bool
+  grain_words: str
   probability: Interval
   to_target: dict[str, float]
 
   @property
-  def is_little(self) -> bool:
-    """Whether it is clearly behind, but by less than is of interest."""
-    return _LITTLE in self.remark
-
-  @property
-  def grain_words(self) -> str:
-    """That it is behind by less than one example, in words; "" if it is not."""
-    return next((x for x in self.remark.split("; ") if "one of" in x), "")
+  def remark(self) -> str:
+    """A further remark on the difference to the best, or ""."""
+    little = _LITTLE if self.is_little else ""
+    return "; ".join(filter(None, [little, self.grain_words]))
 
   @property
   def behind(self) -> Interval:
@@ -190,7 +189,7 @@ def mean_within_bounds(metric: str, values: Any) -> Interval:
 def _verdict(cell, best, pairs, rule) -> Verdict:
   metric = rule.metric
   values = cell.final(metric)
-  pair, remark, wins, kind = None, "", _NONE, BEST
+  pair, is_little, grain_words, wins, kind = None, False, "", _NONE, BEST
   if cell.has_diverged(metric):
     kind = DIVERGED
   elif cell.has_collapsed(metric):
@@ -200,8 +199,10 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(other, cell, pairs) for other in best), key=closeness)
     is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - CLOSE)
-    kind = WORSE if _is_clear(pair) and is_of_interest else TIED
-    remark = _remark(pair, metric, is_of_interest)
+    is_clear = pair.difference.estimate > 0 and pair.adjusted < LEVEL
+    kind = WORSE if is_clear and is_of_interest else TIED
+    is_little = is_clear and not is_of_interest
+    grain_words = _grain_words(pair, metric)
     wins = probability(metric, pair.first.final(metric), values)
   has_run = cell.report_runs is not None
   return Verdict(
@@ -211,7 +212,8 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
     int((~np.isfinite(values)).sum()) if has_run else 0,
     kind,
     pair,
-    remark,
+    is_little,
+    grain_words,
     wins,
     {} if rule.target is None else _to_target(cell, metric, rule.target),
   )
@@ -227,19 +229,12 @@ def _against(best: Cell, cell: Cell, pairs: Sequence[Pair]) -> Pair:
   raise AssertionError("every pair of a condition is compared")
 
 
-def _is_clear(pair: Pair) -> bool:
-  """Whether the first one is better by more than chance."""
-  return pair.difference.estimate > 0 and pair.adjusted < LEVEL
-
-
-def _remark(pair: Pair, metric: str, is_of_interest: bool) -> str:
-  remarks = []
-  if _is_clear(pair) and not is_of_interest:
-    remarks.append(_LITTLE)
+def _grain_words(pair: Pair, metric: str) -> str:
+  """That they differ by less than one example; "" if they do not."""
   example_set, size = pair.second.examples_of(metric), pair.difference.estimate
   if abs(size) < pair.second.grain(metric) * (1 - CLOSE):
-    remarks.append(f"less than one of {example_set.size} examples")
-  return "; ".join(remarks)
+    return f"less than one of {example_set.size} examples"
+  return ""
 
 
 def probability(metric: str, one: np.ndarray, other: np.ndarray) -> Interval:

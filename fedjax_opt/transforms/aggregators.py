@@ -141,7 +141,8 @@ def multi_krum(faulty: int) -> Aggregator:
     rank = jnp.argsort(jnp.argsort(score, stable=True))
     is_chosen = counted & (rank < jnp.maximum(n - faulty, 1))
     return jax.tree.map(
-      lambda leaf: _mean_of(_along(is_chosen, leaf), leaf, leaf.dtype), messages
+      lambda leaf: _mean_of(trees.along(is_chosen, leaf), leaf, leaf.dtype),
+      messages,
     )
 
   return Aggregator(combine)
@@ -221,11 +222,11 @@ def _of_ranks(inner):
     def of_leaf(leaf):
       # Those that do not count are sorted to the end.
       ascending = jnp.sort(
-        jnp.where(_along(counted, leaf), _wide(leaf), jnp.inf), axis=0
+        jnp.where(trees.along(counted, leaf), _wide(leaf), jnp.inf), axis=0
       )
       rank = jnp.arange(len(counted))
       is_taken = inner(rank, n) & (rank < n)
-      return _mean_of(_along(is_taken, leaf), ascending, leaf.dtype)
+      return _mean_of(trees.along(is_taken, leaf), ascending, leaf.dtype)
 
     return jax.tree.map(of_leaf, messages)
 
@@ -252,11 +253,6 @@ def _mean_of(mask, leaf, dtype):
   total = jnp.sum(jnp.where(mask, _wide(leaf), 0), axis=0)
   mean = total / jnp.maximum(jnp.sum(mask, axis=0), 1)
   return mean.astype(jnp.result_type(dtype, float))
-
-
-def _along(vector, leaf):
-  """[C] as [C, 1, ...], for a leaf [C, ...]."""
-  return vector.reshape(-1, *[1] * (leaf.ndim - 1))
 
 
 def _wide(leaf):

@@ -290,7 +290,7 @@ def _of_present(recorded, is_absent):
   """{name: [C, ...]}, with NaN in place of what empty places computed."""
 
   def blank(leaf):
-    mask = is_absent.reshape(-1, *[1] * (leaf.ndim - 1))
+    mask = trees.along(is_absent, leaf)
     return jnp.where(mask, jnp.nan, trees.at_least_float32(leaf))
 
   return jax.tree.map(blank, recorded)
@@ -364,7 +364,7 @@ def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
   In the type of the leaf, or float if the leaf has whole numbers.
   """
   dtype = jnp.result_type(leaf.dtype, float)
-  weight = weight.astype(dtype).reshape(-1, *[1] * (leaf.ndim - 1))
+  weight = trees.along(weight.astype(dtype), leaf)
   # Padding of a chunk may have computed anything, such as NaN.
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
 

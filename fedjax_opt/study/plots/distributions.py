@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results.client_metrics import worst_mean
-from fedjax_opt.results.metric_names import direction, is_fraction
+from fedjax_opt.results.metric_names import direction, is_accuracy
 from fedjax_opt.results.names import format_number, metric_name, name_of
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.plots.lines import GREY
@@ -195,7 +195,7 @@ def client_distribution(
       without a style, or a file's ending.
     ImportError: if matplotlib is missing.
   """
-  factor = 100 if is_fraction(metric) else 1
+  factor = 100 if is_accuracy(metric) else 1
 
   def checked(name: str, data: Any) -> np.ndarray:
     return factor * _ascending(name, data, sizes)

@@ -10,7 +10,7 @@ import numpy as np
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_instance, checked_array
 from fedjax_opt.results import names
-from fedjax_opt.results.metric_names import direction, is_fraction
+from fedjax_opt.results.metric_names import direction, is_accuracy
 from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
 from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
 
@@ -101,7 +101,7 @@ def heat_maps(grids: Mapping[str, Any], path: Path, *, metric: str) -> Any:
     ValueError: if there is no grid, or as `heat_map`.
     ImportError: if matplotlib is missing.
   """
-  factor = 100.0 if is_fraction(metric) else 1.0
+  factor = 100.0 if is_accuracy(metric) else 1.0
   scaled = by_condition("grids", grids, functools.partial(_in_units, factor))
   precision = ".1f" if factor == 100 else None
   way = direction(metric) or "max"

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import checked_array
-from fedjax_opt.results.metric_names import direction, is_fraction
+from fedjax_opt.results.metric_names import direction, is_accuracy
 from fedjax_opt.results.names import metric_name
 
 # If all curves end above this many percent, the error is drawn instead.
@@ -144,7 +144,7 @@ def metric_axis(
     shows_all: whether all curves and intervals are wholly visible, however
       little room that leaves for the best.
   """
-  label, is_percent = metric_name(metric), is_fraction(metric)
+  label, is_percent = metric_name(metric), is_accuracy(metric)
   factor, is_larger = 100.0 if is_percent else 1.0, direction(metric) == "max"
   axis = MetricAxis(label, factor=factor, is_larger_better=is_larger)
   finite_curves = [curve for curve in curves if np.isfinite(curve.mean[-1])]

@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results import names
-from fedjax_opt.results.metric_names import direction, is_fraction
+from fedjax_opt.results.metric_names import direction, is_accuracy
 from fedjax_opt.study.plots.frame import Path, log_scale
 from fedjax_opt.study.plots.learning_curves import X_AXES
 from fedjax_opt.study.plots.lines import GREY, draw_curves
@@ -180,7 +180,7 @@ def performance_profiles(
   Raises:
     As `study_curves`; ValueError for shares below 0 or above 1.
   """
-  factor = 100 if is_fraction(metric) else 1
+  factor = 100 if is_accuracy(metric) else 1
 
   def checked(name: str, data: Any) -> Curve:
     curve = as_curve(name, data)

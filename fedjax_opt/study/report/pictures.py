@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.metric_names import COSTS, direction, is_fraction
+from fedjax_opt.results.metric_names import COSTS, direction, is_accuracy
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, statistics, words
@@ -150,7 +150,7 @@ def _profiles(album: StudyPictures) -> Iterator[Picture]:
   matrices = study.matrices
   runs = np.concatenate([[], *map(np.ravel, matrices.values())])
   runs = runs[np.isfinite(runs)]
-  if not is_fraction(metric) or not runs.size:
+  if not is_accuracy(metric) or not runs.size:
     return
   margin = 0.02 * np.ptp(runs) or 0.01
   ends = max(runs.min() - margin, 0), min(runs.max() + margin, 1)
