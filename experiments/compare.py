@@ -86,7 +86,8 @@ def main(argv: Sequence[str]) -> int:
   """Runs a study; may be called again. Returns the exit status."""
   done: list[Cell] = []
   line = lambda: (
-    f"interrupted: {len(done)} cells are complete; the same command continues the study"
+    f"interrupted: {len(done)} cells are complete; the same command continues "
+    "the study"
   )
   work = functools.partial(_main, argv, done)
   return parser.run_program(argv, work, line, 2, FLAGS)
