@@ -14,23 +14,6 @@ from fedjax_opt.checks import errors, fields, functions
 from fedjax_opt.checks.values import brief
 
 
-def check_takes_everyone(name: str, cohort: Any) -> None:
-  """Checks that all clients take part in a round of an algorithm.
-
-  Args:
-    name: of the algorithm.
-    cohort: of the round.
-
-  Raises:
-    ValueError: if some may be left out.
-  """
-  if not cohort.is_everyone:
-    raise ValueError(
-      f"cohort_size: {name} needs all clients in each round; leave out "
-      "cohort_size, client_dropout and samplers that draw only some clients"
-    )
-
-
 def check_algorithm(name: str, algorithm: Any) -> None:
   """Checks that a value is an algorithm, made of functions.
 

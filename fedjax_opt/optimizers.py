@@ -57,6 +57,15 @@ def rate_at(rate: Any, round: jax.Array) -> Any:
   return number
 
 
+def momentum_sgd(
+  rate: Any, momentum: Any, params: Any
+) -> optax.GradientTransformation:
+  """SGD with momentum in the type of its buffer; without if it is None."""
+  if momentum is not None:
+    momentum = jnp.asarray(momentum, optax.tree.dtype(params, "lowest"))
+  return optax.sgd(rate, momentum=momentum)
+
+
 def mean_direction(moved: Any, rate: Any, num_steps: Any) -> Any:
   """The mean direction of local steps at a rate.
 

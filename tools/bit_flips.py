@@ -98,7 +98,7 @@ def reproduced(folder):
   second = Record((), {"digest": "d"}, about, points, history)
   records.write(folder / "records.jsonl", [first, second])
   return lambda folder: list(
-    map(records.to_json, records.read(folder / "records.jsonl"))
+    map(records.to_line, records.read(folder / "records.jsonl"))
   )
 
 

@@ -74,7 +74,7 @@ def publish(result: ArtefactResult) -> None:
   artefact, size = result.artefact, result.size
   file = _records_file(artefact, size)
   file.parent.mkdir(exist_ok=True)
-  unique = {records.to_json(record): record for record in result.records}
+  unique = {records.to_line(record): record for record in result.records}
   records.write(file, unique.values())
   page_file = file_of(artefact, size)
   paper_pages.draw(result, page_file.parents[1] / "figures")

@@ -121,7 +121,7 @@ def about_now(seconds: float) -> dict[str, Any]:
 # Files.
 
 
-def to_json(record: Record) -> str:
+def to_line(record: Record) -> str:
   """One line of JSON, with its checksum."""
   rounded = lambda arrays: {n: _rounded(v.tolist()) for n, v in arrays.items()}
   content = {
@@ -146,11 +146,11 @@ def _rounded(value: Any) -> Any:
 
 def as_read(record: Record) -> Record:
   """The record with the digits that its file has."""
-  return of_json(to_json(record))
+  return of_line(to_line(record))
 
 
-def of_json(line: str) -> Record:
-  """The record that `to_json` wrote.
+def of_line(line: str) -> Record:
+  """The record that `to_line` wrote.
 
   Raises:
     ValueError: if it is not such a line.
@@ -175,7 +175,7 @@ def of_json(line: str) -> Record:
 
 def write(path: pathlib.Path, records: Iterable[Record]) -> None:
   """Writes records, one on each line; compressed if the name ends in `.gz`."""
-  content = "".join(f"{to_json(record)}\n" for record in records).encode()
+  content = "".join(f"{to_line(record)}\n" for record in records).encode()
   if path.suffix == ".gz":
     content = gzip.compress(content, mtime=0)
   json_files.write_whole(path, content)
@@ -197,7 +197,7 @@ def read(path: pathlib.Path) -> list[Record]:
   lines = content.removesuffix(b"\n").split(b"\n")
   for number, line in enumerate(lines, 1):
     try:
-      records.append(of_json(line.decode()))
+      records.append(of_line(line.decode()))
     except ValueError as error:
       reason = str(error).partition("\n")[0]
       raise ValueError(

@@ -20,7 +20,6 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract
 from fedjax_opt.algorithms.fed_avg import ModelState
 from fedjax_opt.base import Algorithm, LossFn, Params, run_key
 from fedjax_opt.checks import fields, functions
@@ -56,7 +55,7 @@ def centralized(
   """
 
   def gradient(params, cohort):
-    contract.check_takes_everyone("centralized", cohort)
+    cohort.check_everyone("centralized")
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.mean(one_client, broadcast=params)
 

@@ -116,7 +116,8 @@ def domo(
     rate = optimizers.rate_at(learning_rate, cohort.round)
 
     def one_client(worker, server):
-      rule, start = momentum_sgd(rate, mu_l, server.params), server.params
+      start = server.params
+      rule = optimizers.momentum_sgd(rate, mu_l, start)
       if beta is not None:
         # eta beta K m_r: how far the fusion moves a client that takes a step.
         strength = rate * beta * (worker.num_steps > 0)
@@ -148,13 +149,6 @@ def domo(
     sends=lambda params: [params, None],
     averages_statistics=True,
   )
-
-
-def momentum_sgd(rate, mu_l, params):
-  """SGD with local momentum, in the type of its buffer; plain if it is None."""
-  if mu_l is not None:
-    mu_l = jnp.asarray(mu_l, optax.tree.dtype(params, "lowest"))
-  return optax.sgd(rate, momentum=mu_l)
 
 
 def _descend(worker, loss_fn, rule, start, local):

@@ -10,12 +10,11 @@ import optax
 from jax import lax
 
 from fedjax_opt import objectives
-from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import fed_avg_of
 from fedjax_opt.arrays import running_statistics
 from fedjax_opt.base import Algorithm, LossFn, Rate
 from fedjax_opt.checks.fields import Decay, NonNegative, checked
-from fedjax_opt.optimizers import rate_at
+from fedjax_opt.optimizers import momentum_sgd, rate_at
 
 
 @checked()

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from fedjax_opt import contract
 from fedjax_opt.arrays import counters, trees
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
 from fedjax_opt.checks import fields
@@ -82,7 +81,7 @@ def prox_skip(
     return ProxSkipState(params, meetings=jnp.int32(0))
 
   def round(state, cohort):
-    contract.check_takes_everyone("prox_skip", cohort)
+    cohort.check_everyone("prox_skip")
     if not cohort.has_plain_means:
       raise ValueError(
         "prox_skip: needs plain means, by which its corrections add up to "

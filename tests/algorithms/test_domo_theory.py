@@ -6,7 +6,6 @@ equation (21), is tested for the average only.
 """
 
 import functools
-import importlib
 from typing import NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
+from fedjax_opt import optimizers
 from tests.helpers import cosines
 from tests.helpers.cosines import CLIENTS, assert_below
 
@@ -25,7 +25,6 @@ RATES = np.array([LIMIT, LIMIT / 10000, 200 * LIMIT])
 SPREADS, NOISES = (0.0, 0.5), (0.0, 1.0)
 BETAS, FUSED, UNFUSED = (MU_S, 0.0), 0, 1
 RESET, AVERAGED, INTRA = {}, {"average_local": True}, {"intra": True}
-DOMO = importlib.import_module("fedjax_opt.algorithms.domo")
 
 
 class Point(NamedTuple):
@@ -53,7 +52,8 @@ def run(**options):
   grid = {"beta": BETAS, "spread": SPREADS, "noise": NOISES, "rate": RATES}
   settings = {"rounds": ROUNDS, "seeds": range(SEEDS), "local_steps": P}
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(DOMO, "momentum_sgd", recorded(DOMO.momentum_sgd))
+    rule = recorded(optimizers.momentum_sgd)
+    patch.setattr(optimizers, "momentum_sgd", rule)
     result = cosines.sweep(make, grid, trace=("point", "trace"), **settings)
   axes = (2, 2, 2, len(RATES), SEEDS, ROUNDS, CLIENTS, P)
   split = lambda a: np.moveaxis(a.reshape(axes), (-1, 4), (-3, -1))

@@ -1,7 +1,5 @@
 """Arguments of algorithms, rules, regularizers and terms of the loss."""
 
-import types
-
 import jax
 import numpy as np
 import optax
@@ -9,7 +7,7 @@ import optax.contrib
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import algorithms, contract, optimizers, prox
+from fedjax_opt import algorithms, optimizers, prox
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
 from fedjax_opt.optimizers import rate_at
@@ -62,7 +60,7 @@ OF_ROUND = lambda round: 1
 
 
 test_is_refused = refusals.of_table(
-  "rules.txt", types, contract, optimizers, prox, rate_at, update, trained,
+  "rules.txt", optimizers, prox, rate_at, update, trained,
   ZERO=ZERO, OF_ROUND=OF_ROUND,
 )  # fmt: skip
 

@@ -53,7 +53,8 @@ class Cohort:
   mean, with its weight; its state does not change. If no client is left, the
   round is lost: the engine keeps the server's state from before the round.
 
-  Verbs and properties are for algorithms; `draws` is for the engine.
+  Verbs, properties and `check_everyone` are for algorithms; `draws` is for the
+  engine.
 
   Attributes:
     round: [] int32, the round.
@@ -180,6 +181,21 @@ class Cohort:
     if config.clock is not None:
       draws_all &= config.clock.is_everyone
     return has_all and draws_all and config.client_dropout == 0
+
+  def check_everyone(self, name: str) -> None:
+    """Checks that all clients take part in each round of an algorithm.
+
+    Args:
+      name: of the algorithm.
+
+    Raises:
+      ValueError: if some may be left out.
+    """
+    if not self.is_everyone:
+      raise ValueError(
+        f"cohort_size: {name} needs all clients in each round; leave out "
+        "cohort_size, client_dropout and samplers that draw only some clients"
+      )
 
   def draws(self) -> dict[str, Any]:
     """The fields of `RoundData` that say what this cohort has drawn."""

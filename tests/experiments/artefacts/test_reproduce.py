@@ -182,7 +182,7 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   read, other = records.read(tmp_path / "r.jsonl")
   np.testing.assert_array_equal(read.final("loss"), [np.nan, 1.5])
   assert read.arrays == {}
-  assert "arrays" not in json.loads(records.to_json(read))
+  assert "arrays" not in json.loads(records.to_line(read))
   np.testing.assert_array_equal(other.arrays["step_size"], trace)
   assert records.read(tmp_path / "none.jsonl") == []
 
