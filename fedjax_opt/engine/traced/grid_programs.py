@@ -109,8 +109,8 @@ def over_points(
 def _vmap(function, args):
   """`jax.vmap`, which does not trace an axis of length 1.
 
-  A third of the time to trace and compile one setting of several seeds, or
-  several settings with one seed, would go into that axis.
+  To trace that of one setting of several seeds, or of several settings with one
+  seed, would take a third of the time.
   """
   if len(jax.tree.leaves(args)[0]) > 1:
     return jax.vmap(function)(args)
