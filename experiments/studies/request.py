@@ -213,6 +213,11 @@ def _method(text: str) -> dict[str, Any]:
       f"method={text!r}: must be an algorithm, then flag=value, such as "
       "'scaffold client_lr=0.01,0.1'"
     )
+  if cut := next((w for w in (first, *items[:-1]) if w.endswith(",")), None):
+    raise ValueError(
+      f"method={text!r}: {cut!r} ends with a comma; put a space, and no comma, "
+      "between flags, and no space between values"
+    )
   flags = {"algorithm": first.removeprefix("algorithm=")}
   for name, value in (_pair(text, item) for item in items):
     if name in flags:

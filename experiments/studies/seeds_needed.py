@@ -72,6 +72,10 @@ def _seeds(difference: float, sd: float, num_pairs: int) -> str:
 def _pairs(folder: str) -> Any:
   """The pairs of a stored study; the differences of some have a spread."""
   path = user_path(folder) / _PAIRS
+  if not path.parent.is_dir():
+    raise ValueError(
+      f"output_dir={folder!r}: does not exist; give the folder of a study"
+    )
   try:
     text = io.StringIO(memory.read_text(path, _MAX_BYTES))
     # Labels may look like numbers, or like NA.
