@@ -102,17 +102,18 @@ def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
   run = lambda *args: _results_of(*store.run(cell.at(*args)))
   ran = _with_files(cell.tune(run))
-  if loaded := _loaded(cell, store.loader):
+  # Its data are in memory still, also if the cell has no grid.
+  if loaded := _loaded(cell.first_run, store.loader):
     task = loaded.task
     sets = sizes.example_sets(task.validation, task.test)
     ran = dataclasses.replace(ran, sets=sets)
   return cell, ran
 
 
-def _loaded(cell: PlannedCell, loader: Loader) -> Loaded | None:
-  """Its data; None if they can no longer be read."""
+def _loaded(run_spec: spec.Spec, loader: Loader) -> Loaded | None:
+  """The data of a run; None if they can no longer be read."""
   try:
-    return loader.load(cell.spec)
+    return loader.load(run_spec)
   except (OSError, ValueError, ImportError):
     return None
 
@@ -196,7 +197,7 @@ def setup_of(
     data_condition = {n: v for n, v in cell.condition.items() if is_of_data(n)}
     label = condition_label(data_condition)
     if label not in clients:
-      if not (loaded := _loaded(cell, loader)):
+      if not (loaded := _loaded(cell.spec, loader)):
         return {}, {}
       task, of_seed, *_ = loaded
       clients[label] = sizes.client_summary_of(of_seed[cell.spec.seed[0]])

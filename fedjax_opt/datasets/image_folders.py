@@ -210,18 +210,19 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
   """class -> its images. What begins with a dot is not the user's."""
   where, images = f"data_dir={str(folder)!r}", {}
   for path in _visible(folder):
-    if _is_image(path):
+    if _has_ending(path) and not path.is_dir():
       raise ValueError(
         f"{where}: {path.name!r} is an image beside the folders of classes; "
         "move it into one"
       )
     if path.is_dir():
-      images[path.name] = [file for file in _visible(path) if _is_image(file)]
-      if folders := [inner.name for inner in _visible(path) if inner.is_dir()]:
+      inside = _visible(path)
+      if inner := next((entry.name for entry in inside if entry.is_dir()), ""):
         raise ValueError(
-          f"{where}: the folder {path.name!r} has the folder {folders[0]!r}, "
-          f"which would not be read; {_remedy(folder, path.name)}"
+          f"{where}: the folder {path.name!r} has the folder {inner!r}, which "
+          f"would not be read; {_remedy(folder, path.name)}"
         )
+      images[path.name] = [file for file in inside if _has_ending(file)]
       if not images[path.name]:
         raise ValueError(
           f"{where}: the folder {path.name!r} has no images; give it some or "
@@ -247,8 +248,8 @@ def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
   )
 
 
-def _is_image(path: pathlib.Path) -> bool:
-  return path.suffix.lower() in ENDINGS and not path.is_dir()
+def _has_ending(path: pathlib.Path) -> bool:
+  return path.suffix.lower() in ENDINGS
 
 
 def _pixels(
