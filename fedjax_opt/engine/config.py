@@ -42,7 +42,8 @@ class RunOptions(TypedDict, total=False):
     sampler: who takes part: a `Sampler` of `fedjax_opt.samplers`, its name
       ('uniform', 'weighted', 'fixed'), or a function `(key, round) -> [C]
       int32 clients`. Default: 'uniform', without replacement.
-    batch_size: B, examples in a local batch. Default: 32.
+    batch_size: B, examples in a local batch. Default: 32, or those of the
+      largest client if it has fewer.
     local_epochs: passes of a client over its examples in a round, any
       fraction. Default: 1, unless `local_steps` is given.
     local_steps: local steps in a round, instead of `local_epochs`.
@@ -420,9 +421,10 @@ class Config:
       TypeError: naming one that is unknown or of a wrong type.
     """
     check_option_names(options, GRID_DEFAULTS)
-    options = GRID_DEFAULTS | options
-    check_options(options)
     sizes = np.asarray(data.sizes)
+    fitting = {"batch_size": default_batch_size(int(np.max(sizes)))}
+    options = GRID_DEFAULTS | fitting | options
+    check_options(options)
     mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
     places = options["cohort_size"] if clock is None else clock.places
@@ -484,6 +486,11 @@ def _vmaps_points(
   if options["grid_map"] == "auto" and options["grid_chunk"] is None:
     return fastest_vmapped(params, batch_size) != 1
   return options["grid_map"] != "scan"
+
+
+def default_batch_size(largest: int) -> int:
+  """B if none is given, by the number of examples of the largest client."""
+  return min(DEFAULTS["batch_size"], largest)
 
 
 def _cohort_size(
