@@ -112,9 +112,7 @@ class Request:
       "accuracy",
     )
   )
-  target: float | None = _flag(
-    field=fields.plain_number("(-inf, inf)", "a finite number")
-  )
+  target: float | None = _flag(field=fields.plain_number("(-inf, inf)"))
   title: str | None = _flag()
 
   def __post_init__(self):
