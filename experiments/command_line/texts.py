@@ -137,7 +137,8 @@ def describe(parameter: Hyperparameter) -> str:
   if parameter.is_required:
     text += "; must be given"
   if parameter.field.interval != "(-inf, inf)":
-    text += f", {in_words(parameter.field.interval)}"
+    interval = in_words(parameter.field.interval)
+    text += f", {interval}" if interval.startswith("in ") else f"; {interval}"
   return "\n".join([text, *lines])
 
 
