@@ -112,7 +112,9 @@ class Request:
       "accuracy",
     )
   )
-  target: float | None = _flag(field=fields.plain_number("(-inf, inf)"))
+  target: float | None = _flag(
+    field=fields.plain_number("(-inf, inf)", "a finite number")
+  )
   title: str | None = _flag()
 
   def __post_init__(self):
