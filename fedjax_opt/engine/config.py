@@ -113,9 +113,7 @@ class RunOptions(TypedDict, total=False):
   cohort_size: Annotated[int | None, None]
   sampler: Annotated[str | Sampler | Callable[..., Any], "uniform"]
   batch_size: Annotated[int, 32, _COUNT]
-  local_epochs: Annotated[
-    float | None, None, fields.plain_number("(0, inf)", "above 0")
-  ]
+  local_epochs: Annotated[float | None, None, fields.plain_number("(0, inf)")]
   local_steps: Annotated[int | None, None, _COUNT]
   replacement: Annotated[bool, False, fields.SWITCH]
   drop_remainder: Annotated[bool, False, fields.SWITCH]
