@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -128,8 +128,11 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   task, clients = loaded.task, loaded.clients
   _check_task(spec, task)
   num_clients = clients[spec.seed[0]].num_clients
-  size = _cohort_size(spec, num_clients)
-  spec = dataclasses.replace(spec, cohort_size=size)
+  spec = dataclasses.replace(
+    spec,
+    cohort_size=_cohort_size(spec, num_clients),
+    batch_size=_batch_size(spec, clients.values()),
+  )
   _check_cohort(spec, num_clients)
   options = building.options_of(spec, task)
   make = building.algorithm_of(spec, task)
@@ -176,6 +179,15 @@ def _cohort_size(spec: Spec, num_clients: int) -> int:
       f"{num_clients} clients in each round; leave cohort_size out"
     )
   return needed
+
+
+def _batch_size(
+  spec: Spec, clients: Iterable[fo.ClientData | fo.Population]
+) -> int:
+  """B, which the largest client limits if none was given."""
+  if "batch_size" in spec.user_flags:
+    return spec.batch_size
+  return min(spec.batch_size, max(int(c.sizes.max()) for c in clients))
 
 
 def _check_cohort(spec: Spec, num_clients: int) -> None:

@@ -343,7 +343,8 @@ class Spec:
       {first_client}.
     sampler: Who takes part in a round.
     batch_size: Examples in a local batch. Default: {BATCH_SIZE};
-      {BATCH_SIZE_OF_CLIENTS} if the clients come with the data.
+      {BATCH_SIZE_OF_CLIENTS} if the clients come with the data; those of the
+      largest client if it has fewer.
     sampling: Local batches: shuffle (all examples, in a new order each epoch)
       or replacement (each batch drawn afresh).
     max_update_norm: Largest Euclidean norm, above 0, of a client's update; in

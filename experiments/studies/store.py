@@ -56,9 +56,10 @@ class Store:
     run = load_run(folder)
     if not run.is_complete:
       return None
-    if spec.cohort_size is None:  # It followed from the number of clients.
-      size = run.config["cohort_size"]
-      spec = dataclasses.replace(spec, cohort_size=size)
+    # The number and sizes of the clients may have limited defaults.
+    limited = {"cohort_size", "batch_size"} - set(spec.user_flags)
+    sizes = {name: run.config[name] for name in limited}
+    spec = dataclasses.replace(spec, **sizes)
     mismatch = other_flags_text(run.config, spec.identity)
     if (streams := run.config.get("streams")) != STREAMS:
       mismatch = f"streams={streams}, not {STREAMS}"
