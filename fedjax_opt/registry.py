@@ -269,13 +269,6 @@ class RuleChoice(Choice):
   traced: tuple[str, ...] = ()
 
 
-# Flag -> argument of an algorithm's factory.
-_RATE_OF_FLAG = {
-  "client_lr": "learning_rate",
-  "server_lr": "server_learning_rate",
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class AlgorithmChoice(Choice):
   """A federated algorithm.
@@ -343,20 +336,21 @@ class AlgorithmChoice(Choice):
     """What the factory says of the rates of plain steps that it takes.
 
     Returns:
-      Flag, "client_lr" or "server_lr" -> attributes that its `Hyperparameter`
-      has here: the default and the range, as far as they are its own.
+      `learning_rate` or `server_learning_rate` -> attributes that its
+      `Hyperparameter` has here: the default and the range, as far as they are
+      its own.
     """
     own_fields = getattr(_unwrapped(self.factory), "checked_fields", {})
     rates = {}
-    for flag, name in _RATE_OF_FLAG.items():
+    for name in ("learning_rate", "server_learning_rate"):
       if self.takes(name):
-        rates[flag] = {}
+        rates[name] = {}
         default = self.arguments[name].default
         field = own_fields.get(name)
         if default is not inspect.Parameter.empty:
-          rates[flag]["default"] = default
+          rates[name]["default"] = default
         if field is not None and field.value_type is float:
-          rates[flag]["accepts"] = field
+          rates[name]["accepts"] = field
     return rates
 
 

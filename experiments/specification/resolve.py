@@ -281,7 +281,7 @@ def _rate_schedule(
   name = flag_values["client_schedule"]
   if name == "constant":
     return {}
-  if "client_lr" not in client.parameters:
+  if CLIENT.rate_flag not in client.parameters:
     raise ValueError(
       f"client_schedule={name!r}: client {client.name} has no learning rate "
       "that could drop; must be constant"
