@@ -15,7 +15,7 @@ from experiments.specification.choice_flags import (
 )
 from experiments.specification.spec import Flag
 from experiments.tasks import images
-from fedjax_opt.engine import own_models
+from fedjax_opt.data import example_parts
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
 
@@ -48,7 +48,7 @@ def names_in_helps() -> dict[str, Any]:
   return {
     **{
       name: value
-      for module in (spec, own_models)
+      for module in (spec, example_parts)
       for name, value in vars(module).items()
       if name.isupper()
     },

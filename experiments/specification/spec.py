@@ -77,6 +77,16 @@ class Group(NamedTuple):
       (attributes["default"],) = default
     return dataclasses.field(metadata={"group": self, **attributes})
 
+  def option(self, default: Any = None, **attributes: Any) -> Any:
+    """A field of another record, with a default, whose flag is of this group.
+
+    Args:
+      default: of the field, and of the flag if it is not empty.
+      **attributes: others of the flag.
+    """
+    metadata = {"group": self, "default": default or None, **attributes}
+    return dataclasses.field(default=default, metadata=metadata)
+
 
 class Flag(NamedTuple):
   """The flag of a field, or of a hyperparameter.

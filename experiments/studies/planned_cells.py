@@ -14,10 +14,11 @@ from experiments.specification.method import (
   rules_taken,
   unused_flags,
 )
-from experiments.specification.resolve import personal_defaults, resolve, seeds
+from experiments.specification.resolve import personal_defaults, resolve
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_STUDY, ONLY_OF_A_RUN, Request
 from fedjax_opt.checks.errors import reworded_errors
+from fedjax_opt.checks.fields import SEED_OF_RUN
 from fedjax_opt.files import csv_files
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
@@ -181,7 +182,8 @@ def _cell(
   spec = resolve(flag_values)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
-  seeds(",".join(map(str, [*fresh, *crossed[1]])))
+  for seed in (*fresh, *crossed[1]):
+    SEED_OF_RUN.check("seed", seed)
   if request.crossed and (
     spec.partition is None or spec.partition_seed is not None
   ):

@@ -64,7 +64,7 @@ class RunPrograms:
       self._trained = put_shared(
         (SeedInputs({}, seed=seeds), SharedInputs({}, lists))
       )
-      self._evaluated = put_shared(_inputs_of(feed.sample_of(data), seeds))
+      self._evaluated = put_shared(_inputs_of(data.sample(), seeds))
     else:
       self._trained = self._evaluated = put_shared(_inputs_of(data, seeds))
       if (pool := _of_common_length(data.examples)) is not None:
