@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import numpy as np
@@ -72,6 +72,18 @@ class SimulationState:
     return f"SimulationState(round {self.round}, seeds {self.seeds})"
 
 
+class _ResolvedRun(NamedTuple):
+  """A run with its model: all is checked, and the options are resolved.
+
+  Attributes:
+    config: its options.
+    initial_state: its points, and how the state before round 0 is made.
+  """
+
+  config: Config
+  initial_state: InitialState
+
+
 class Simulator:
   """Runs an algorithm as many rounds at a time as its caller likes.
 
@@ -128,16 +140,18 @@ class Simulator:
       for name, examples in (("test", test), ("validation", validation))
     }
     self._options = options
-    self._clock, self._clock_key = None, ()
+    clock = None
     if options.get("schedule") is not None:
       check_is_schedule(options["schedule"])
       if isinstance(options["schedule"], Timetable):
-        self._clock = self._clock_of([options["schedule"]])
-    self._config_without_model = self._config(None, self._clock)
+        clock = self._clock_of([options["schedule"]])
+    self._config_without_model = self._config(None, clock)
     if validation is not None:
       functions.check_takes_validation(evaluate)
     self._programs: RunPrograms | None = None
     self._programs_key: tuple[Any, ...] = ()
+    self._run: _ResolvedRun | None = None
+    self._run_key: tuple[Any, ...] = ()
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
     """The state before the first round.
@@ -154,11 +168,11 @@ class Simulator:
       ValueError: if the seed or the algorithm does not fit.
       TypeError: if `params` are not floating-point arrays.
     """
-    seeds = self._seeds_of(seed)
-    config, initial_state = self._resolve(params, seeds)
-    self._programs_with(config, seeds).trace_programs(initial_state.shapes)
+    config, initial_state = run = self._resolve(params, self._seeds_of(seed))
+    self._programs_of(run).trace_programs(initial_state.shapes)
     arrays = initial_state.make_state(config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *arrays, config, self._grid)
+    seeds = initial_state.points.seeds
+    return SimulationState(0, seeds, *arrays, config, self._grid)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -230,8 +244,10 @@ class Simulator:
       ValueError: as `init` does.
       TypeError: as `init` does.
     """
-    programs, initial_state = self._prepare(params, self._seeds or (0,))
-    return programs.trace_programs(initial_state.shapes, names)
+    run = self._resolve(params, self._seeds or (0,))
+    return self._programs_of(run).trace_programs(
+      run.initial_state.shapes, names
+    )
 
   @property
   def computation(self) -> dict[str, Any] | None:
@@ -270,8 +286,7 @@ class Simulator:
     if self._options.get("schedule") is None:
       raise ValueError("schedule: must be given; there is no timetable")
     seeds = self._seeds or (0,)
-    self._resolve(params, seeds)
-    tables = self._clock.timetables
+    tables = self._resolve(params, seeds).config.clock.timetables
     tables = tables * (len(seeds) if len(tables) == 1 else 1)
     return dict(zip(seeds, tables, strict=True))
 
@@ -308,22 +323,22 @@ class Simulator:
       TypeError: as `init` does.
     """
     target.check_at_hand()
-    seeds = self._seeds_of(seed)
     rounds = int(rounds)  # It may be one of NumPy's.
+    run = self._resolve(params, self._seeds_of(seed))
     if checkpoints is not None:
-      checkpoints.identify(lambda: self._identity(params, seeds))
-    programs, initial_state = self._prepare(params, seeds)
+      checkpoints.identify(lambda: self._identity(run))
+    clock = run.config.clock
     if callable(self._options.get("schedule")):
-      rounds = min(rounds, self._clock.steps)
-    _check_rounds(rounds, self._clock)
+      rounds = min(rounds, clock.steps)
+    _check_rounds(rounds, clock)
     with contextlib.ExitStack() as stack:
       if progress:
         on_evaluation = stack.enter_context(
           with_progress(rounds, on_evaluation)
         )
       return Runner(
-        programs,
-        initial_state,
+        self._programs_of(run),
+        run.initial_state,
         rounds,
         on_evaluation,
         checkpoints,
@@ -360,57 +375,54 @@ class Simulator:
       )
     return self._seeds or (0 if seed is None else seed,)
 
-  def _identity(self, params, seeds):
+  def _identity(self, run):
     """What a run must have to go on with another one, see `engine.identity`.
 
     The programs are lowered for one device and one way to map clients, so that
     a run may go on with others.
     """
     device = target.host() or jax.local_devices()[0]
+    initial_state, clock = run.initial_state, run.config.clock
+    points = initial_state.points
     with target.use([device]):
-      config, initial_state = self._resolve(params, seeds, **PLAIN_EXECUTION)
-      traced = self._new_programs(config, seeds).trace_programs(
-        initial_state.shapes
+      config = dataclasses.replace(
+        self._config(initial_state.model, clock, **PLAIN_EXECUTION),
+        has_secret_noise=run.config.has_secret_noise,
+        costs_differ=run.config.costs_differ,
       )
+      plain = RunPrograms(config, points, self._data, self._held_out)
+      traced = plain.trace_programs(initial_state.shapes)
       programs = {
         "start": initial_state.lowered(),
-        "cohorts": lower_draws(config, seeds, self._data.sizes),
+        "cohorts": lower_draws(config, points.seeds, self._data.sizes),
         **{name: program.lower() for name, program in traced.items()},
       }
     data = digest.of_data([self._data], **self._held_out)
     extras = {
-      "seed": seeds if self._is_grid else seeds[0],
+      "seed": points.seeds if self._is_grid else points.seeds[0],
       digest.DATA_DIGESTS: data,
     }
     if self._is_grid:
       extras["grid"] = self._grid
-    if self._clock is not None:
-      extras["schedule"] = self._clock.digest
+    if clock is not None:
+      extras["schedule"] = clock.digest
     return identity.of_run(self._options, programs, extras)
 
   def _programs_of_state(self, state):
     """The programs of a state, which must be one of this simulator."""
-    schedule = None
+    own_config, schedule = self._config_without_model, None
     if not isinstance(self._options.get("schedule"), Timetable | None):
       # Each state has its own, of its seed and model.
       schedule = "a timetable for each seed"
       clock = getattr(getattr(state, "config", None), "clock", None)
-      if clock is not self._config_without_model.clock:
-        self._config_without_model = self._config(
-          None, clock, **PLAIN_EXECUTION
-        )
+      own_config = self._config(None, clock, **PLAIN_EXECUTION)
     inputs.check_state_belongs(
-      state,
-      SimulationState,
-      self._config_without_model,
-      self._seeds,
-      self._grid,
-      schedule,
+      state, SimulationState, own_config, self._seeds, self._grid, schedule
     )
-    evaluate = self._config_without_model.evaluate
-    config = dataclasses.replace(state.config, evaluate=evaluate)
-    programs = self._programs_with(config, state.seeds)
-    shapes = jax.eval_shape(lambda: _arrays_of(state))
+    config = dataclasses.replace(state.config, evaluate=own_config.evaluate)
+    points = self._points(state.seeds, config.clock)
+    programs = self._programs_with(config, points)
+    shapes = _shapes_of(_arrays_of(state))
     try:
       programs.trace_programs(shapes)
     except (ValueError, TypeError) as error:
@@ -425,16 +437,16 @@ class Simulator:
       versions.with_versions(self._make(**self._first_point()), 1)
     return clock
 
-  def _set_clock(self, model, seeds):
-    """Makes the timetables of these seeds, if there is a schedule.
+  def _clock_with(self, model, seeds):
+    """The clock of the runs of these seeds; None without a schedule.
 
     Args:
       model: its shapes.
       seeds: the runs' seeds.
     """
-    schedule, key = self._options.get("schedule"), (seeds, model)
-    if schedule is None or self._clock_key == key:
-      return
+    schedule = self._options.get("schedule")
+    if schedule is None:
+      return None
     algorithm = self._make(**self._first_point())
 
     def works():
@@ -445,8 +457,7 @@ class Simulator:
         config, algorithm, model, self._data, seeds
       )
 
-    self._clock = self._clock_of(timetables_of(schedule, seeds, works))
-    self._clock_key = key
+    return self._clock_of(timetables_of(schedule, seeds, works))
 
   def _config(self, params, clock, **changes):
     """The options, some of them changed, resolved for a model and a clock."""
@@ -459,20 +470,28 @@ class Simulator:
       clock=clock,
     )
 
-  def _prepare(self, params, seeds):
-    """The programs of a run, and its initial state."""
-    config, initial_state = self._resolve(params, seeds)
-    return self._programs_with(config, seeds), initial_state
+  def _resolve(self, params, seeds):
+    """The run with a model and these seeds; resolved anew if any of it changed.
 
-  def _resolve(self, params, seeds, **changes):
-    """The options of a run, some of them changed, and its initial state."""
+    Of a model of arrays only the shapes count.
+    """
     for seed in seeds:
       inputs.SEED.check("seed", seed)
-    params = inputs.checked_params(params, may_be_function=self._is_grid)
+    params, seeds = inputs.checked_params(params, self._is_grid), tuple(seeds)
+    is_function = inputs.is_function_of_key(params)
+    shapes = params if is_function else jax.tree.flatten(_shapes_of(params))
+    key = shapes, seeds, target.device_bytes(), *_present_target()
+    if self._run_key != key:
+      self._run, self._run_key = self._resolved(params, seeds), key
+    elif not is_function:
+      start = dataclasses.replace(self._run.initial_state, params=params)
+      self._run = self._run._replace(initial_state=start)
+    return self._run
+
+  def _resolved(self, params, seeds):
     model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
-    self._set_clock(model, tuple(seeds))
-    config = self._config(model, self._clock, **changes)
-    points = self._points(seeds, self._clock)
+    clock = self._clock_with(model, seeds)
+    config, points = self._config(model, clock), self._points(seeds, clock)
     algorithm = points.make(**self._first_point())
     contract.check_statistics(algorithm, model, config.plan.is_full)
     if config.clips_updates and not algorithm.may_be_clipped:
@@ -485,7 +504,7 @@ class Simulator:
     config = client_state.resolve_client_memory(
       config, algorithm, initial_state.shapes.client_state
     )
-    if self._clock is not None and self._clock.is_stale:
+    if clock is not None and clock.is_stale:
       versions.check_versions_fit(
         initial_state.shapes.server.versions,
         config.layout.state_devices,
@@ -496,7 +515,7 @@ class Simulator:
       has_secret_noise=algorithm.has_secret_noise,
       costs_differ=algorithm.costs_differ,
     )
-    return config, initial_state
+    return _ResolvedRun(config, initial_state)
 
   def _points(self, seeds, clock=None):
     """The points of a run with these seeds, on a schedule."""
@@ -513,21 +532,21 @@ class Simulator:
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}
 
-  def _programs_with(self, config, seeds):
+  def _programs_of(self, run):
+    """The programs of a run."""
+    return self._programs_with(run.config, run.initial_state.points)
+
+  def _programs_with(self, config, points):
     """The programs of these options on the present devices; anew for others.
 
-    It is made anew too if a run before has dropped settings of the grid.
+    They are made anew too if a run before has dropped settings of the grid.
     """
-    key = config, tuple(seeds), target.is_elsewhere(), target.devices()
+    key = config, points.seeds, *_present_target()
     if self._programs_key == key and self._programs.active_settings.has_all:
       return self._programs
     self._programs_key = key
-    self._programs = self._new_programs(config, seeds)
+    self._programs = RunPrograms(config, points, self._data, self._held_out)
     return self._programs
-
-  def _new_programs(self, config, seeds):
-    points = self._points(seeds, config.clock)
-    return RunPrograms(config, points, self._data, self._held_out)
 
 
 def _arrays_of(state: SimulationState) -> RunState:
@@ -541,6 +560,15 @@ def _check_rounds(rounds, clock):
     raise ValueError(
       f"rounds={rounds}: must be at most {clock.steps}, the steps of schedule"
     )
+
+
+def _shapes_of(arrays):
+  return jax.eval_shape(lambda: arrays)
+
+
+def _present_target():
+  """The devices for which programs are made now."""
+  return target.is_elsewhere(), tuple(target.devices())
 
 
 def _as_array(values):
