@@ -200,7 +200,7 @@ class RunPrograms:
       Whether the programs are to be compiled anew.
     """
     try:
-      self._programs = self._compiled(names)
+      self._programs |= self._compiled(names - self._programs.keys())
     except MemoryError:  # As a TPU's compiler finds.
       if not self._limit_clients(self.config.client_chunk // 2):
         raise
