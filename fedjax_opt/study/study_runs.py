@@ -79,10 +79,7 @@ class StudyRuns(NamedTuple):
   test: Any
   criterion: Criterion
   options: Mapping[str, Any]
-  seeds: list[int]
-  report_seeds: list[int]
-  is_nested: bool
-  crossed: tuple[list[int], list[int]]
+  design: tuning.Design
   own_models: PerExampleFn | None
   own_parts: Callable[[Any, int], ExampleParts] = _own_parts
 
@@ -124,7 +121,7 @@ class StudyRuns(NamedTuple):
           raise type(error)(f"{prefix}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
-        seed = self.report_seeds[0]
+        seed = self.design.report_seeds[0]
         data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
           data = runs.own_parts(data, seed).train
@@ -137,9 +134,10 @@ class StudyRuns(NamedTuple):
     runs = [("metric", metric, first_grid, True)]
     if tuning.num_settings(method.grid) > 1:
       chosen_by = self.criterion.metric
-      runs.append(("criterion", chosen_by, method.grid, self.is_nested))
+      runs.append(("criterion", chosen_by, method.grid, self.design.is_nested))
     for name, measured, grid, is_fresh in runs:
-      seeds = self.report_seeds if is_fresh else self.seeds
+      design = self.design
+      seeds = design.report_seeds if is_fresh else design.seeds
       simulator, own_models = self._simulator(
         method, condition, grid, seeds, is_fresh
       )
@@ -174,9 +172,8 @@ class StudyRuns(NamedTuple):
       return PointResults(points, result.history, self.criterion, seconds)
 
     cell = tuning.tune_and_report(
-      label, condition, run, method.grid, self.seeds, self.report_seeds,
-      self.is_nested, self.crossed,
-    )  # fmt: skip
+      label, condition, run, method.grid, self.design
+    )
     sets = sizes.example_sets(self.validation, self.test)
     return dataclasses.replace(cell, sets=sets)
 
