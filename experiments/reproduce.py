@@ -38,8 +38,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.command_line import flags, help, parser, programs
 from experiments.processes import command, executors
-from experiments.specification import spec
-from experiments.specification.spec import Group
+from experiments.specification.flag import Group, flags_of
 from fedjax_opt import plots
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import nearest
@@ -98,7 +97,7 @@ class Request:
     executors.check(self.executor)
 
 
-FLAGS = spec.flags_of(Request, meanings(Request))
+FLAGS = flags_of(Request, meanings(Request))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -112,7 +111,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-  request = _parse(argv)
+  kinds = {name: flag.type for name, flag in FLAGS.items()}
+  request = Request(**dict(flags.read(parser.expanded(argv[1:]), kinds)))
   artefacts = [entry for name in request.artefact for entry in _named(name)]
   artefacts = list(dict.fromkeys(artefacts))
   if request.list:
@@ -129,16 +129,6 @@ def _main(argv: Sequence[str]) -> int:
   for paper in dict.fromkeys(published):
     publishing.publish_page(paper, _named(paper))
   return 0
-
-
-def _parse(argv: Sequence[str]) -> Request:
-  """Reads the command line.
-
-  Raises:
-    ValueError: one line, for an unknown flag or an invalid value.
-  """
-  kinds = {name: flag.type for name, flag in FLAGS.items()}
-  return Request(**dict(flags.read(parser.expanded(argv[1:]), kinds)))
 
 
 def _named(name: str) -> list[Artefact]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from experiments.command_line import choice_pages, layout
 from experiments.specification import spec
-from experiments.specification.spec import Flag, Group
+from experiments.specification.flag import Flag, Group
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.results import environment
 

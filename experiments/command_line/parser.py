@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.command_line import flags, help
 from experiments.processes import command
-from experiments.specification.spec import Flag
+from experiments.specification.flag import Flag
 from fedjax_opt.checks import errors, memory
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import folder_digests

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from experiments.command_line import mistakes
 from experiments.processes import command
 from experiments.processes.command import RunFailed
-from experiments.specification.spec import Flag
+from experiments.specification.flag import Flag
 
 # The errors of what a program is given; they are refused in one line.
 BAD_INPUT = (ValueError, OSError, ImportError, MemoryError)

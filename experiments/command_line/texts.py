@@ -13,7 +13,7 @@ from experiments.specification.choice_flags import (
   TASK,
   made_of_registries,
 )
-from experiments.specification.spec import Flag
+from experiments.specification.flag import Flag
 from experiments.tasks import images
 from fedjax_opt.data import example_parts
 from fedjax_opt.registry import Hyperparameter

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.command_line import flags, parser
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
-from experiments.specification.spec import Flag, Group
+from experiments.specification.flag import Flag, Group, flags_of
 from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files.folders import user_path
@@ -147,7 +147,7 @@ class Request:
 _HELPS = meanings(Request)
 # The flags of a study, beside those of a run; --method is one of `methods`.
 FLAGS = {"method": Flag(_STUDY, None, str, _HELPS["methods"])}
-FLAGS |= spec.flags_of(Request, _HELPS)
+FLAGS |= flags_of(Request, _HELPS)
 # Flags of the whole study, not of one method.
 OF_STUDY = FLAGS | {
   name: spec.FLAGS[name] for name in ("output_dir", "progress", "track")
