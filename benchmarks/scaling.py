@@ -37,6 +37,7 @@ from fedjax_opt.study.plots import panels
 
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
 OURS, AUTO = "fedjax_opt, chunks of ten", "fedjax_opt, auto"
+GRID = "LASSO grid"
 ROWS = {"floor": {}, OURS: CHUNKS, AUTO: {}}
 TASKS = (shared.LEAST_SQUARES, shared.WORKLOADS["mlp"]._replace(num_steps=4))
 DEVICE_COHORT = 80  # One chunk of ten for each of eight devices.
@@ -62,7 +63,7 @@ def grids() -> list[list[shared.Entry]]:
   """Rounds of the LASSO, over the points of a grid."""
   grid = [
     shared.Entry(
-      "LASSO grid", "fedjax_opt", "lasso_grid", shared.LEAST_SQUARES,
+      GRID, "fedjax_opt", "lasso_grid", shared.LEAST_SQUARES,
       {"points": points}, points,
     )
     for points in GRIDS
@@ -98,13 +99,15 @@ PARTS = {
 
 def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
   """A panel for each task of a part: rounds a second over the size."""
-  styles = plots.method_styles(sorted({*frame["framework"]}))
   # A grid does as many rounds at once as it has points.
-  rounds = frame["size"].where(frame["framework"] == "LASSO grid", 1)
+  rounds = frame["size"].where(frame["framework"] == GRID, 1)
   frame["rate"] = 1e3 * rounds / frame["ms / round"]
+  frame = frame.assign(framework=frame["framework"].replace(GRID, AUTO))
+  styles = plots.method_styles(sorted({*frame["framework"]}))
 
   def draw_one(axes, panel):
     rows = frame[frame["panel"] == panel].sort_values("size")
+    is_grid = rows["label"].iloc[0] == "Points of the grid"
     axes.set_title(panel.replace("_", " ").replace("mlp", "MLP"))
     axes.set(xlabel=rows["label"].iloc[0], ylabel="Rounds per second")
     plots.log_scale(axes.xaxis)
@@ -114,6 +117,10 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
       plots.log_scale(axes.yaxis)
     axes.set_xticks(sizes := rows["size"].unique(), map(str, sizes))
     axes.minorticks_off()
+    if is_grid:  # Others take one point after the other.
+      for name, rate in rows[rows["size"] == 1].groupby("framework")["rate"]:
+        if name != AUTO:
+          axes.axhline(rate.iloc[0], color=styles[name].color, ls="--")
     return {
       name: axes.plot(group["size"], group["rate"], **styles[name]._asdict())[0]
       for name, group in rows.groupby("framework")

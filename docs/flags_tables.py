@@ -42,7 +42,15 @@ def filled(text: str) -> str:
     names = [name for name, flag in flags.items() if flag.group == group]
     purpose = f"{group.purpose[0].upper()}{group.purpose[1:]}."
     rows = ["| flag | meaning |", "|---|---|", *map(_row, names)]
-    parts += [f"## {group.title}", purpose, "\n".join(rows)]
+    # A phone shows the names first.
+    listed = ", ".join(f"<code>--{name}</code>" for name in names)
+    parts += [
+      f"## {group.title}",
+      purpose,
+      f'<details class="folded" open><summary>{listed}</summary>',
+      "\n".join(rows),
+      "</details>",
+    ]
   return "\n\n".join(parts) + "\n"
 
 

@@ -75,6 +75,7 @@ from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label, counted, setting_label
 
 _MARK = "study.json"  # The file that marks the folder of a study.
+_REPORT = "report.html"
 # Flags of a study that say how methods run.
 _OF_METHODS = (
   "jobs", "executor", "report_seeds", "nested", "crossed", "budget",
@@ -85,8 +86,8 @@ def main(argv: Sequence[str]) -> int:
   """Runs a study; may be called again. Returns the exit status."""
   done: list[Cell] = []
   line = lambda: (
-    f"interrupted: {len(done)} cells are complete; the same command continues "
-    "the study"
+    f"interrupted: {counted(len(done), 'cell')} complete; the same command "
+    "continues the study"
   )
   work = functools.partial(_main, argv, done)
   return programs.run_program(argv, work, line, 2, FLAGS)
@@ -182,21 +183,57 @@ def _folder(request: Request) -> pathlib.Path:
 
 
 def _mark(folder: pathlib.Path, request: Request) -> None:
-  """Writes the request, which marks the folder as a study's."""
+  """Writes the request, which marks the folder as a study's.
+
+  Says so if a report is there that has cells which this study has not.
+  """
   with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
-  fields = dataclasses.asdict(request)
-  json_files.write_json(folder / _MARK, json_files.to_json(fields))
+  fields = json_files.to_json(dataclasses.asdict(request))
+  if (folder / _REPORT).exists() and not _has_all_of(folder / _MARK, fields):
+    print(
+      f"note: {folder / _REPORT} is of another command, and is replaced; its "
+      "runs are kept, so that command makes it again",
+      file=sys.stderr,
+    )
+  json_files.write_json(folder / _MARK, fields)
+
+
+def _has_all_of(mark: pathlib.Path, fields: Mapping[str, Any]) -> bool:
+  """Whether a request has all methods and conditions of an earlier one.
+
+  Args:
+    mark: file of the earlier request; one that cannot be read is another's.
+    fields: of the request.
+  """
+  unlabelled = lambda methods: [{**m, "label": None} for m in methods]
+  values = lambda flag_value: set(str(flag_value).split(","))
+  flags = fields["flags"]
+  try:
+    earlier = json_files.read_json(mark)
+    earlier_flags = earlier["flags"]
+    return (
+      earlier_flags.keys() == flags.keys()
+      and all(values(earlier_flags[n]) <= values(flags[n]) for n in flags)
+      and earlier["runs"] == fields["runs"]
+      and all(
+        method in unlabelled(fields["methods"])
+        for method in unlabelled(earlier["methods"])
+      )
+    )
+  except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    return False
 
 
 def _announced(planned: Sequence[planned_cells.PlannedCell]) -> str:
   """The line before the first cell."""
   methods = {cell.method for cell in planned}
   conditions = {condition_label(cell.condition) for cell in planned}
+  cells = f"each of {len(planned)} cells" if len(planned) > 1 else "the cell"
   return (
     f"{counted(len(methods), 'method')}, "
-    f"{counted(len(conditions), 'condition')}: a line follows when each of "
-    f"{counted(len(planned), 'cell')} is done"
+    f"{counted(len(conditions), 'condition')}: a line follows when {cells} is "
+    "done"
   )
 
 
@@ -293,7 +330,7 @@ def _closing(study: Study, folder: pathlib.Path) -> str:
   lines += [f"note: {line}" for line in sentences.limits_of(study)]
   if cell_runs.AS_READ in study.about:
     lines.append(study.about[cell_runs.AS_READ])
-  return "\n".join([*lines, f"report: {folder / 'report.html'}"])
+  return "\n".join([*lines, f"report: {folder / _REPORT}"])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,12 @@ function mark() {
     box.classList.toggle("broad", scrolled.scrollWidth > scrolled.clientWidth + 1);
   }
 }
+// Long tables are folded on a phone.
+function fold() {
+  if (!matchMedia("(max-width: 600px)").matches) return;
+  for (const part of document.querySelectorAll("details.folded"))
+    part.open = false;
+}
 // The navigation shows where the page is. The theme scrolls it to where it was.
 function showPage() {
   const bar = document.querySelector(".bd-sidebar-primary");
@@ -23,8 +29,11 @@ function showPage() {
   if (inner.top < outer.top || inner.bottom > outer.bottom)
     bar.scrollTop += inner.top - outer.top - bar.clientHeight / 3;
 }
+addEventListener("DOMContentLoaded", fold);
 addEventListener("load", mark);
 addEventListener("load", showPage);
+// What is unfolded may be wider than the page.
+addEventListener("toggle", mark, { capture: true });
 addEventListener("resize", mark);
 // On a narrow screen the theme moves the navigation and the contents into
 // dialogs, which show the page, close by a button, and after a link was taken.

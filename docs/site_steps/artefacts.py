@@ -1,6 +1,8 @@
 """Brings experiments/*/artefacts/ to docs/papers/artefacts/.
 
-The example of a report, a page of its own, gets a link back to the site.
+The navigation has them in the order of the paper's list. From a paper the
+arrows lead to the next paper, not to its artefacts. The example of a report, a
+page of its own, gets a link back to the site.
 """
 
 import pathlib
@@ -10,6 +12,7 @@ from site_steps import DOCS, ROOT
 
 # Folders of papers whose page has another name.
 _PAGES = {"bvr": "bvr_l_sgd"}
+_ARTEFACTS = "papers/artefacts/"
 
 
 def copy_of(path: pathlib.Path) -> str:
@@ -34,6 +37,34 @@ def _copy() -> None:
     (papers / copy_of(file)).write_text(text, encoding="utf-8")
 
 
+def _list(app, name, content) -> None:
+  """Names the artefacts of a paper in the navigation, in the paper's order."""
+  line = re.search(r"(?m)^artefacts/(\w+)-\*$", content[0])
+  if not line:
+    return
+  table = ROOT / "experiments" / line[1] / "artefacts" / "README.md"
+  entries = re.findall(
+    r"(?m)^\| \[(.+?)\]\(([\w.]+-\w+)\.md\)", table.read_text("utf-8")
+  )
+  listed = [f"{title} <artefacts/{line[1]}-{file}>" for title, file in entries]
+  content[0] = content[0].replace(line[0], "\n".join(listed))
+
+
+def _pass_by(app, name, template, context, tree) -> None:
+  """The page before and after one that is no artefact is none either."""
+  if _ARTEFACTS in name or name not in app.builder.relations:
+    return
+  for place, side in ((1, "prev"), (2, "next")):
+    other = app.builder.relations[name][place]
+    is_far = other and _ARTEFACTS in other
+    while other and _ARTEFACTS in other:
+      other = app.builder.relations[other][place]
+    if is_far and other:
+      title = app.builder.render_partial(app.env.titles[other])["title"]
+      link = app.builder.get_relative_uri(name, other)
+      context[side] = {"link": link, "title": title}
+
+
 def _lead_back(app, error) -> None:
   report = pathlib.Path(app.outdir) / "study" / "report.html"
   if error or not report.exists():  # Other builders have none.
@@ -46,4 +77,6 @@ def _lead_back(app, error) -> None:
 
 def setup(app) -> None:
   _copy()
+  app.connect("source-read", _list)
+  app.connect("html-page-context", _pass_by)
   app.connect("build-finished", _lead_back)

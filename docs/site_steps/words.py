@@ -114,9 +114,17 @@ _CAPTION = re.compile(
 
 
 def _verdicts(app, tree, name) -> None:
-  """Marks verdicts on claims."""
+  """Marks verdicts on claims, also where they are all of a table's cell."""
+  verdicts = ("held", "not held", "undecided")
+  for text in list(tree.findall(nodes.Text)):
+    cell = text.parent.parent
+    is_body = isinstance(cell, nodes.entry) and isinstance(
+      cell.parent.parent, nodes.tbody
+    )
+    if is_body and cell.astext() in verdicts:
+      text.parent.replace(text, nodes.strong("", text))
   for strong in tree.findall(nodes.strong):
-    if strong.astext() in ("held", "not held", "undecided"):
+    if strong.astext() in verdicts:
       strong["classes"] += ["verdict", strong.astext().replace(" ", "-")]
 
 

@@ -288,11 +288,11 @@ def _how(record: Record, title: str) -> str:
   options = record.flags
   limit, seeds = options["rounds"], options["seeds"]
   return (
-    f"Rounds, of at most {limit}, until the squared gradient norm is at most "
-    f"ε, mean and 95 % interval of {len(seeds) - NUM_TUNING} seeds; after the "
-    f"semicolon the rate, the best of {len(options['rates'])} for "
-    f"{NUM_TUNING} other seeds. The large gradient of a stage "
-    f"counts as a round. B = {options['batch_size']}. Against {title}"
+    f"Mean number of rounds (at most {limit}) until the squared gradient norm "
+    f"is at most ε, with its 95 % interval over {len(seeds) - NUM_TUNING} "
+    f"seeds. Then follows the rate, the best of {len(options['rates'])} on "
+    f"{NUM_TUNING} other seeds. The large gradient of a stage counts as a "
+    f"round. B = {options['batch_size']}. Against {title}"
   )
 
 

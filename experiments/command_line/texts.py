@@ -15,6 +15,7 @@ from experiments.specification.choice_flags import (
 )
 from experiments.specification.flag import Flag
 from experiments.tasks import images
+from fedjax_opt.checks.values import in_words
 from fedjax_opt.data import example_parts
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
@@ -136,7 +137,8 @@ def describe(parameter: Hyperparameter) -> str:
   if parameter.is_required:
     text += "; must be given"
   if parameter.field.interval != "(-inf, inf)":
-    text += f", in {parameter.field.interval}"
+    interval = in_words(parameter.field.interval)
+    text += f", {interval}" if interval.startswith("in ") else f"; {interval}"
   return "\n".join([text, *lines])
 
 

@@ -189,6 +189,12 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
 def _draw(rows: dict[str, dict[str, Record]]) -> Any:
   """Draws the densities, all on the scale from 0 to 1."""
   figure = views.draw_metrics(rows, [*_NAMES], _KINDS)
+  (legend,) = figure.legends
+  for lines in (legend.legend_handles, *(axes.lines for axes in figure.axes)):
+    # Where two coincide, the wide line is seen below, and the dashed one above.
+    clients, average = lines[:2]
+    clients.set(linewidth=3, zorder=2.9)
+    average.set(linestyle="--", zorder=3.1)
   for axes in figure.axes:
     axes.set(yscale="linear", ylim=(-0.02, 1.02))
     if condition := axes.get_ylabel():

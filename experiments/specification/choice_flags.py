@@ -261,8 +261,10 @@ class ChoiceFlag:
     first, *more = owners
     names = [first, *more]
     if len(names) > _MAX_SHOWN:
-      names = [*names[:3], "..."]
-    belongs = f"belongs to {self.flag} {', '.join(names)}"
+      names = [*names[:3], "others"]
+    *others, last = names
+    listed = f"{', '.join(others)} or {last}" if others else last
+    belongs = f"belongs to {self.flag} {listed}"
     if name is not None:
       belongs += f", not to {self.flag} {name}"
     hint = f"give --{self.flag}={first}, or " if has_choice else ""

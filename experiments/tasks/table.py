@@ -307,7 +307,9 @@ TASKS: dict[str, TaskChoice] = {
     ),
     has_clients=lambda flag_values: flag_values["client_column"] is not None,
     needs={
-      "data_file": "a .csv or .parquet file, or a folder of `datasets`",
+      "data_file": (
+        "a .csv, .csv.gz, .tsv or .parquet file, or a folder of `datasets`"
+      ),
       "label_column": "the name of the column that is predicted",
     },
     remark=_columns,

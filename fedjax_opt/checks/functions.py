@@ -23,7 +23,10 @@ from fedjax_opt.checks.values import (
 
 LOSS_TAKES = "(params, batch, rng) -> [B]"
 FEATURES_TAKES = "(params, batch, rng) -> [B, d]"
-EVALUATE_TAKES = "(params, data, test) -> {name: scalar}"
+EVALUATE_TAKES = (
+  "(params, data, test) -> {name: scalar}, such as "
+  "evaluation.federated(per_example)"
+)
 ONE_CLIENT_TAKES = "(worker, broadcast) -> message"
 # Columns of tables of metrics that are no metrics.
 TABLE_COLUMNS = ("point", "round", "seed")

@@ -119,7 +119,7 @@ def check_in_interval(
       "as 1e+12"
     )
   if not is_in(value, interval):
-    accepted = words or f"in {interval}"
+    accepted = words or in_words(interval, value)
     raise ValueError(f"{name}={float(value):g}: must be {accepted}")
 
 
@@ -140,6 +140,23 @@ def is_in(value: Any, interval: str) -> Any:
   is_above = value >= low if interval[0] == "[" else value > low
   is_below = value <= high if interval[-1] == "]" else value < high
   return is_above & is_below
+
+
+def in_words(interval: str, value: Any = 0) -> str:
+  """An interval for people: "above 0" for (0, inf).
+
+  Args:
+    interval: such as "[0, 1)", which stays as it is: in [0, 1).
+    value: number that is outside, if the words are for a refusal. Of a number
+      that is not finite they say that it must be.
+  """
+  low, high = interval[1:-1].split(", ")
+  if high != "inf" or interval[-1] == "]":
+    return f"in {interval}"
+  if low == "-inf":
+    return "finite"
+  words = f"{low} or more" if interval[0] == "[" else f"above {low}"
+  return words if np.isfinite(value) else f"{words}, and finite"
 
 
 def check_switch(name: str, value: Any) -> None:
@@ -238,7 +255,8 @@ def checked_array(
   if interval != "[-inf, inf]" and not is_traced:
     outside = result[np.logical_not(is_in(result, interval))]
     if outside.size:
-      raise ValueError(f"{name}: has {outside[0]}; must be in {interval}")
+      accepted = in_words(interval, outside[0])
+      raise ValueError(f"{name}: has {outside[0]}; must be {accepted}")
   return result
 
 

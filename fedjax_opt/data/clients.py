@@ -58,6 +58,16 @@ class ClientData:
     pools.checked_pool_size("examples", self.examples)
     _check_lists(self.indices, self.sizes, self.num_examples)
 
+  def __repr__(self) -> str:
+    shapes = ", ".join(
+      f"{name} {list(values.shape[1:])} {values.dtype}"
+      for name, values in self.examples.items()
+    )
+    return (
+      f"ClientData({self.num_clients:,} clients, a pool of "
+      f"{self.num_examples:,} examples: {shapes})"
+    )
+
   @property
   def num_clients(self) -> int:
     """M."""

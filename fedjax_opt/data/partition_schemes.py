@@ -74,7 +74,7 @@ def size_range(name: str, value: Any) -> tuple[int, int]:
       raise ValueError(bounds)
   except (ValueError, TypeError):
     raise ValueError(
-      f"{name}={brief(value)}: must be a whole number in [1, inf), or "
+      f"{name}={brief(value)}: must be a whole number, 1 or more, or "
       "(low, high) with 1 <= low <= high"
     ) from None
   return int(bounds[0]), int(bounds[-1])

@@ -63,8 +63,8 @@ class BatchPlan:
     largest = int(np.max(sizes))
     if batch_size > largest:
       raise ValueError(
-        f"batch_size={batch_size}: larger than every client; the largest has "
-        f"{largest} examples"
+        f"batch_size={batch_size}: must be at most {largest}, the examples of "
+        "the largest client"
       )
     if epochs is not None and steps is not None:
       raise ValueError(

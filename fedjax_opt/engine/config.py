@@ -42,7 +42,8 @@ class RunOptions(TypedDict, total=False):
     sampler: who takes part: a `Sampler` of `fedjax_opt.samplers`, its name
       ('uniform', 'weighted', 'fixed'), or a function `(key, round) -> [C]
       int32 clients`. Default: 'uniform', without replacement.
-    batch_size: B, examples in a local batch. Default: 32.
+    batch_size: B, examples in a local batch. Default: 32, or those of the
+      largest client if it has fewer.
     local_epochs: passes of a client over its examples in a round, any
       fraction. Default: 1, unless `local_steps` is given.
     local_steps: local steps in a round, instead of `local_epochs`.
@@ -112,9 +113,7 @@ class RunOptions(TypedDict, total=False):
   cohort_size: Annotated[int | None, None]
   sampler: Annotated[str | Sampler | Callable[..., Any], "uniform"]
   batch_size: Annotated[int, 32, _COUNT]
-  local_epochs: Annotated[
-    float | None, None, fields.plain_number("(0, inf)", "above 0")
-  ]
+  local_epochs: Annotated[float | None, None, fields.plain_number("(0, inf)")]
   local_steps: Annotated[int | None, None, _COUNT]
   replacement: Annotated[bool, False, fields.SWITCH]
   drop_remainder: Annotated[bool, False, fields.SWITCH]
@@ -420,9 +419,10 @@ class Config:
       TypeError: naming one that is unknown or of a wrong type.
     """
     check_option_names(options, GRID_DEFAULTS)
-    options = GRID_DEFAULTS | options
-    check_options(options)
     sizes = np.asarray(data.sizes)
+    fitting = {"batch_size": default_batch_size(int(np.max(sizes)))}
+    options = GRID_DEFAULTS | fitting | options
+    check_options(options)
     mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
     if clock is None:
@@ -486,6 +486,11 @@ def _vmaps_points(
   if options["grid_map"] == "auto" and options["grid_chunk"] is None:
     return fastest_vmapped(params, batch_size) != 1
   return options["grid_map"] != "scan"
+
+
+def default_batch_size(largest: int) -> int:
+  """B if none is given, by the number of examples of the largest client."""
+  return min(DEFAULTS["batch_size"], largest)
 
 
 def _cohort_size(cohort_size: int | None, num_clients: int) -> int:

@@ -55,6 +55,8 @@ def closing_table(
     f"after round {history.rounds[-1]}:",
     *aligned([[n, *cells] for n, cells in columns.items()], [len(columns) - 1]),
   ]
+  if not history.rounds[-1]:
+    lines.append("this is the initial model: no round was trained")
   if selected is None:
     lines.append("none selected: every point diverged")
   elif len(settings) > 1:

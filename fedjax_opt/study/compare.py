@@ -178,7 +178,9 @@ def compare(
   )
   clients = runs.check(methods, conditions, metric)
   cells = tuple(_run_all(runs, methods, conditions, progress))
-  shared_options, notes = _shared_and_notes(methods, options, conditions[0])
+  shared_options, notes = _shared_and_notes(
+    methods, options, conditions[0], [*clients.values()]
+  )
   return Study(
     cells,
     metric,
@@ -214,6 +216,7 @@ def _shared_and_notes(
   methods: Mapping[str, Method],
   options: Mapping[str, Any],
   condition: Mapping[str, Any],
+  clients: Sequence[sizes.ClientSummary],
 ) -> tuple[dict[str, Any], list[str]]:
   """The options that all runs share; sentences on options of single methods.
 
@@ -221,9 +224,12 @@ def _shared_and_notes(
     methods: label -> method.
     options: the study's options.
     condition: one of them.
+    clients: the clients of all conditions.
   """
   by_method = {
-    label: sizes.reported_options({**options, **condition, **method.options})
+    label: sizes.reported_options(
+      {**options, **condition, **method.options}, clients
+    )
     for label, method in methods.items()
   }
   sentences = words.differing_options(by_method)

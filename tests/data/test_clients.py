@@ -57,6 +57,14 @@ def test_label_counts_ignore_padding():
     data.label_counts(2)
 
 
+def test_it_shows_sizes_and_no_arrays():
+  data = ClientData.from_partition(pool(), [[5, 1, 5], [3]])
+  assert repr(data) == (
+    "ClientData(2 clients, a pool of 3 examples: x [2] float32, y [] int32)"
+  )
+  assert "2 clients" in jax.eval_shape(lambda d: d, data).__repr__()
+
+
 def test_is_a_pytree():
   data = ClientData.from_client_ids(pool(), [0, 0, 1, 1, 1, 2])
   total = jax.jit(lambda d: d.sizes.sum() + d.examples["y"].sum())(data)

@@ -3,6 +3,7 @@
 import fractions
 import gc
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from jax.extend.core import Jaxpr
 
 from fedjax_opt.engine.batch_plan import BatchPlan
+from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced.batches import draw_batches
 
 pytestmark = pytest.mark.quick
@@ -158,6 +160,16 @@ def test_any_sizes(name, sizes, seed):
     # Padding of the lists changes no draw.
     for rows_drawn, wider_rows in zip(steps, wider_steps, strict=True):
       np.testing.assert_array_equal(rows_drawn, wider_rows)
+
+
+@pytest.mark.parametrize(("sizes", "options", "batch_size"), [
+  ([3, 5], {}, 5), ([3, 50], {}, 32), ([3, 50], {"batch_size": 40}, 40),
+])  # fmt: skip
+def test_the_default_batch_is_at_most_the_largest_client(
+  sizes, options, batch_size
+):
+  data = SimpleNamespace(sizes=np.array(sizes), max_size=max(sizes))
+  assert Config.create(data, options).plan.batch_size == batch_size
 
 
 def test_steps_go_on_into_further_epochs():

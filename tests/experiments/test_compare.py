@@ -13,6 +13,7 @@ import pytest
 from experiments import compare
 from experiments.single_run import run_output, running
 from experiments.studies import cell_runs
+from experiments.studies.request import read_request
 from experiments.studies.store import Store
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
@@ -150,6 +151,29 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   assert re.search(r"Seeds of tuning</th><th[^>]*>0, 1<", page)
 
 
+@pytest.mark.parametrize(
+  ("arguments", "is_said"),
+  [
+    ((DELTA, FED_AVG, ALPHAS, "--title=Other"), False),
+    ((DELTA.replace("Delta", "Mine"), FED_AVG, SCAFFOLD, ALPHAS), False),
+    ((FED_AVG, DELTA, "--alpha=0.1,1,10"), False),
+    ((FED_AVG, ALPHAS), True),
+    ((FED_AVG, DELTA, "--alpha=1"), True),
+    ((FED_AVG, DELTA, ALPHAS, "--rounds=4"), True),
+    ((FED_AVG, "--method=fed_avg", ALPHAS), True),
+  ],
+)
+def test_a_note_if_a_report_loses_cells(tmp_path, capsys, arguments, is_said):
+  asked = lambda *words: read_request(["compare", *words], "")
+  compare._mark(tmp_path, asked(FED_AVG, DELTA, ALPHAS))
+  (tmp_path / "report.html").touch()
+  compare._mark(tmp_path, asked(*arguments))
+  note = f"note: {tmp_path / 'report.html'} is of another command, and is repl"
+  assert capsys.readouterr().err.startswith(note) == is_said
+  compare._mark(tmp_path, asked(*arguments))
+  assert not capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   before = runs_of(copied)
@@ -272,7 +296,7 @@ def test_a_further_method_runs_alone_after_ctrl_c(copied, monkeypatch, capsys):
     patch.setattr(Store, "run", pressed)
     assert study(copied, FED_AVG, method, "--alpha=1") == 130
   assert capsys.readouterr().err.endswith(
-    "interrupted: 1 cells are complete; the same command continues the study\n"
+    "interrupted: 1 cell complete; the same command continues the study\n"
   )
   assert study(copied, FED_AVG, method, "--alpha=1") == 0
   after = runs_of(copied)
@@ -295,7 +319,7 @@ def test_ctrl_c_while_a_run_writes_its_files(tmp_path, monkeypatch, capsys):
   assert len(runs_of(tmp_path)) == 1
   (path,) = runs_of(tmp_path)
   assert load_run(path.parent).is_complete
-  assert "interrupted: 0 cells are complete" in capsys.readouterr().err
+  assert "interrupted: 0 cells complete" in capsys.readouterr().err
 
 
 def test_flags_beside_runs_alone(tmp_path, full_study, error_of):

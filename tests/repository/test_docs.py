@@ -26,7 +26,7 @@ from experiments.specification import spec
 from experiments.studies import planned_cells, request
 from fedjax_opt.algorithms import ALGORITHMS
 from tests.helpers import public_names
-from tests.helpers.commands import REPOSITORY, call
+from tests.helpers.commands import REPOSITORY, call, rows_of
 
 DOCS = REPOSITORY / "docs"
 PAGES = sorted(
@@ -100,6 +100,18 @@ def test_the_readme_is_short():
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_code_of_a_page_is_python(page):
   assert all(compile(b, "page", "exec") for b in blocks(page, "python"))
+
+
+def test_the_readme_has_the_numbers_of_its_study():
+  lines = (REPOSITORY / "README.md").read_text().splitlines()
+  words = {"best": "best", "worse": "worse", "not told apart": "open"}
+  of_method: dict[str, list[str]] = {}
+  for row in rows_of(DOCS / "_sample" / "study" / "table.csv"):
+    cell = f"{100 * float(row['mean']):.1f} {words[row['verdict']]}"
+    cell = f"**{cell}**" if cell.endswith("best") else cell
+    of_method.setdefault(row["method"], []).append(cell)
+  for method, cells in of_method.items():
+    assert f"| {method} | {' | '.join(cells)} |" in lines
 
 
 def test_the_start_pages_count_the_claims_of_the_papers():

@@ -93,6 +93,13 @@ def test_mean_and_deviation_over_seeds():
     assert part in text
 
 
+def test_nothing_was_trained():
+  history = History([0], {"test_accuracy": np.array([[0.1]])})
+  last = "this is the initial model: no round was trained"
+  assert table(history, [{}]).splitlines()[-1] == last
+  assert last not in table(at_five(test_accuracy=[0.1]), [{}])
+
+
 def test_the_best_ten_of_many():
   points = [{"client_lr": i / 100} for i in range(21)]
   accuracy = np.arange(21.0) / 100

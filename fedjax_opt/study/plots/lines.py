@@ -53,8 +53,9 @@ _STYLE_NUMBERS = {
   "SGD(↓)": 7,
   "SGDM(↓)": 8,
   "DOMO-S": 9,
-  **dict.fromkeys(("FedAvgLM-Z", "Δ-SGD, η₀ = 0.02"), 10),
+  "FedAvgLM-Z": 10,
   "FedAvgSLM": 11,
+  "Δ-SGD, η₀ = 0.02": 12,
 }
 
 

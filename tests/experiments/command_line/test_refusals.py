@@ -19,6 +19,7 @@ NAMES = {flag: ", ".join(choice.registry) for flag, choice in FLAGS.items()} | {
   "penalties": FLAGS["regularizer"].names(lambda entry: entry.is_finite),
   "composite": FLAGS["algorithm"].names(lambda entry: entry.takes("psi")),
 }
+NAMES["one_penalty"] = " or ".join(NAMES["penalties"].rsplit(", ", 1))
 
 
 PROGRAMS = {
