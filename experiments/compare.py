@@ -56,7 +56,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.command_line import parser
+from experiments.command_line import programs
 from experiments.processes import command, executors
 from experiments.reference import joining
 from experiments.single_run import tracking
@@ -69,7 +69,6 @@ from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.files import folders, json_files, locks
 from fedjax_opt.results.names import name_of
-from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import sentences
 from fedjax_opt.study.study import Study
@@ -91,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     "continues the study"
   )
   work = functools.partial(_main, argv, done)
-  return parser.run_program(argv, work, line, 2, FLAGS)
+  return programs.run_program(argv, work, line, 2, FLAGS)
 
 
 def _main(argv: Sequence[str], done: list[Cell]) -> int:
@@ -247,7 +246,7 @@ def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
     outcome = "every setting diverged"
   elif planned.grid:
     chosen = {flag: cell.chosen[flag] for flag in planned.grid}
-    word = "mostly" if planned.is_nested else "chosen"
+    word = "mostly" if planned.design.is_nested else "chosen"
     outcome = f"{word} {setting_label(chosen)}"
     if cell.num_collapsed:
       outcome += f", {cell.num_collapsed} of {cell.budget} settings collapsed"
@@ -317,12 +316,8 @@ def _shared_facts(
   shared = cell_runs.shared_config(cells)
   if planned:
     shared |= cell_runs.shared_flags(planned)
-    tuned = [cell.first_run.seed for cell in planned if cell.grid]
-    if tuned:
-      shared["seeds of tuning"] = tuned[0]
-    shared["seeds of the report"] = planned[0].report_seeds
-    crossed = dict(zip(tuning.CROSSED, planned[0].crossed, strict=True))
-    shared |= {name: seeds for name, seeds in crossed.items() if seeds}
+    is_tuned = any(cell.grid for cell in planned)
+    shared |= planned[0].design.facts(is_tuned)
   if any("examples of a client" in name for name in sizes):
     shared.pop("examples_per_client", None)
   named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Iterable
 
 from experiments import artefacts, reproduce
-from experiments.artefacts.artefact import SIZES
 from experiments.command_line import choice_pages
 from experiments.command_line.help import ANSWERS
 from experiments.specification import spec
@@ -79,7 +78,10 @@ def flags_of_commands() -> dict[str, list[str]]:
     "convert": [*_typed([*run_flags, "flagfile", *ANSWERS]), "--verify"],
     "reproduce": [
       "--help",
-      *(f"--{n}{'=' * (v is not False)}" for n, v in reproduce.FLAGS.items()),
+      *(
+        f"--{name}" if flag.type is bool else f"--{name}="
+        for name, flag in reproduce.FLAGS.items()
+      ),
     ],
   }
 
@@ -105,13 +107,12 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 def values() -> dict[str, list[str]]:
   """Flag -> the words that it accepts, for flags that accept words."""
   flags = spec.all_flags()
-  all_flags = request.FLAGS | flags
+  all_flags = request.FLAGS | reproduce.FLAGS | flags
   words = {name: flag.words for name, flag in all_flags.items() if flag.words}
   groups = [group.key for group in spec.GROUPS]
   return words | {
     "method": list(ALGORITHM.registry),
     "artefact": [*artefacts.ARTEFACTS, "all"],
-    "size": list(SIZES),
     "help": list(dict.fromkeys([*groups, *choice_pages.names(), *flags])),
     "list": _kinds(),
     "completion": list(SHELLS),
@@ -126,8 +127,11 @@ def _files() -> list[str]:
   """Flags whose values are files or folders."""
   return [
     *_FILES,
-    *(name for name in spec.all_flags() if name.endswith(_ENDINGS)),
-    "pretrained_dir",
+    *(
+      name
+      for name in spec.all_flags() | reproduce.FLAGS
+      if name.endswith(_ENDINGS)
+    ),
   ]
 
 

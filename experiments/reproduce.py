@@ -9,32 +9,6 @@ identified by its flags, and runs once, even if several artefacts need it. The
 same command continues a run that was stopped. Runs that are recorded in the
 repository, in experiments/PAPER/records/, do not run again.
 
-  --list               Show every artefact with its paper's setting, the cost
-                       of its sizes, and whether they are done. If the size cpu
-                       is not done, its minutes are estimated from recorded runs
-                       of the same task.
-  --artefact=NAME,...  The artefacts: names of the list, a paper, or all.
-  --size=SIZE          smoke: seconds, to see that it works; needs no data.
-                       cpu: smaller than the paper, as each caption says.
-                       paper: the paper's own setting. Default: smoke.
-  --data_dir=DIR       Folder of tensorflow_datasets.
-  --pretrained_dir=DIR Folder of pretrained encoders, each in a folder with its
-                       name. Without it, runs that need one are left out.
-  --output_dir=DIR     Folder of the runs and reports. One command at a time
-                       may use it; --jobs does several runs. Default:
-                       runs/reproduce.
-  --jobs=N             Runs at a time, each on one core. Default: 1.
-  --executor=NAME      Other machines that do the runs, as for
-                       experiments.compare.
-  --only_found         Run nothing; show the results that exist.
-  --anew               Run the recorded runs again too.
-  --publish            In a checkout: write the records, the pictures and the
-                       file in experiments/PAPER/artefacts/, and fill the parts
-                       of experiments/PAPER/README.md. Only for the sizes cpu
-                       and paper, and if all runs of an artefact are done. With
-                       a paper, or all, artefacts that are not done are named
-                       and left out.
-
 For each artefact the folder gets report.md with tables, pictures and verdicts,
 and commands.txt with the command of every run.
 
@@ -42,8 +16,8 @@ Exit status: 0; 1 for bad input or if a run failed; 128 + n if signal n ended
 it, 130 for Ctrl-C.
 """
 
+import dataclasses
 import functools
-import types
 from collections.abc import Callable, Sequence
 
 from experiments.artefacts import (
@@ -62,45 +36,86 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
-from experiments.command_line import flags, parser
+from experiments.command_line import flags, help, parser, programs
 from experiments.processes import command, executors
+from experiments.specification.flag import Group, flags_of
 from fedjax_opt import plots
-from fedjax_opt.checks.values import check_choice, nearest
+from fedjax_opt.checks import fields
+from fedjax_opt.checks.values import nearest
 from fedjax_opt.files import json_files
 from fedjax_opt.files.folders import user_path
+from fedjax_opt.registry import meanings
 
-# Flag -> default; the text above explains them.
-FLAGS = {
-  "list": False,
-  "only_found": False,
-  "anew": False,
-  "publish": False,
-  "artefact": [],
-  "executor": None,
-  "size": "smoke",
-  "data_dir": None,
-  "pretrained_dir": None,
-  "output_dir": "runs/reproduce",
-  "jobs": 1,
-}
-_KINDS = {bool: bool, int: int, list: flags.names}
+_FLAGS = Group("flags", "Flags", "say which artefacts are made, and how")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+  """What was asked for.
+
+  Attributes:
+    list: Show every artefact with its paper's setting, the cost of its sizes,
+      and whether they are done. If the size cpu is not done, its minutes are
+      estimated from recorded runs of the same task.
+    artefact: The artefacts, separated by commas: names of --list, a paper, or
+      all.
+    size: How large the runs are.
+      - smoke: seconds, to see that it works; needs no data
+      - cpu: smaller than the paper, as each caption says
+      - paper: the paper's own setting
+    data_dir: Folder of tensorflow_datasets.
+    pretrained_dir: Folder of pretrained encoders, each in a folder with its
+      name. Without it, runs that need one are left out.
+    output_dir: Folder of the runs and reports. One command at a time may use
+      it; --jobs does several runs.
+    jobs: Runs at a time, each on one core.
+    executor: Other machines that do the runs, as for experiments.compare.
+    only_found: Run nothing; show the results that exist.
+    anew: Run the recorded runs again too.
+    publish: In a checkout: write the records, the pictures and the file in
+      experiments/PAPER/artefacts/, and fill the parts of
+      experiments/PAPER/README.md. Only for the sizes cpu and paper, and if all
+      runs of an artefact are done. With a paper, or all, artefacts that are not
+      done are named and left out.
+  """
+
+  list: bool = _FLAGS.option(False)
+  artefact: Sequence[str] = _FLAGS.option((), type=flags.names)
+  size: str = _FLAGS.option("smoke", field=fields.choice(*SIZES))
+  data_dir: str | None = _FLAGS.option()
+  pretrained_dir: str | None = _FLAGS.option()
+  output_dir: str = _FLAGS.option("runs/reproduce")
+  jobs: int = _FLAGS.option(1, field=fields.integer(1))
+  executor: str | None = _FLAGS.option()
+  only_found: bool = _FLAGS.option(False)
+  anew: bool = _FLAGS.option(False)
+  publish: bool = _FLAGS.option(False)
+
+  def __post_init__(self):
+    for name, flag in FLAGS.items():
+      flag.field.check(name, getattr(self, name))
+    executors.check(self.executor)
+
+
+FLAGS = flags_of(Request, meanings(Request))
 
 
 def main(argv: Sequence[str]) -> int:
   """Makes artefacts; may be called again. Returns the exit status."""
   if any(word in ("-h", "--help", "-help") for word in argv[1:]):
-    parser.show(__doc__)
+    parser.show(f"{__doc__.strip()}\n\n{help.of_group(FLAGS, _FLAGS)}")
     return 0
   line = lambda: "interrupted: the same command continues"
   work = functools.partial(_main, argv)
-  return parser.run_program(argv, work, line, 2, FLAGS)
+  return programs.run_program(argv, work, line, 2, FLAGS)
 
 
 def _main(argv: Sequence[str]) -> int:
-  values = _parse(argv)
-  artefacts = [entry for name in values.artefact for entry in _named(name)]
+  kinds = {name: flag.type for name, flag in FLAGS.items()}
+  request = Request(**dict(flags.read(parser.expanded(argv[1:]), kinds)))
+  artefacts = [entry for name in request.artefact for entry in _named(name)]
   artefacts = list(dict.fromkeys(artefacts))
-  if values.list:
+  if request.list:
     parser.show(listing.text(artefacts or list(ARTEFACTS.values())))
     return 0
   if not artefacts:
@@ -108,28 +123,12 @@ def _main(argv: Sequence[str]) -> int:
   plots.check_installed()
   published = [
     artefact.paper
-    for artefact in _checked(artefacts, values)
-    if _make(artefact, values)
+    for artefact in _checked(artefacts, request)
+    if _make(artefact, request)
   ]
   for paper in dict.fromkeys(published):
     publishing.publish_page(paper, _named(paper))
   return 0
-
-
-def _parse(argv: Sequence[str]) -> types.SimpleNamespace:
-  """Reads the command line.
-
-  Raises:
-    ValueError: one line, for an unknown flag or an invalid value.
-  """
-  kinds = {n: _KINDS.get(type(default), str) for n, default in FLAGS.items()}
-  given = flags.read(parser.expanded(argv[1:]), kinds)
-  values = types.SimpleNamespace(**FLAGS | dict(given))
-  check_choice("size", values.size, SIZES)
-  executors.check(values.executor)
-  if values.jobs < 1:
-    raise ValueError(f"jobs={values.jobs}: must be at least 1")
-  return values
 
 
 def _named(name: str) -> list[Artefact]:
@@ -150,14 +149,12 @@ def _named(name: str) -> list[Artefact]:
   )
 
 
-def _checked(
-  artefacts: Sequence[Artefact], values: types.SimpleNamespace
-) -> list[Artefact]:
+def _checked(artefacts: Sequence[Artefact], request: Request) -> list[Artefact]:
   """The artefacts that have the size, checked before any of them runs."""
-  size = values.size
+  size = request.size
   # With a paper, or all, artefacts without this size are left out.
   for artefact in artefacts:
-    if artefact.name in values.artefact and size not in artefact.sizes:
+    if artefact.name in request.artefact and size not in artefact.sizes:
       raise ValueError(
         f"size={size!r}: {artefact.name} has no such size; must be "
         f"{' or '.join(artefact.sizes)}"
@@ -167,25 +164,25 @@ def _checked(
     for recipe in artefact.recipes(GridChoices(size)).values():
       if isinstance(recipe, RunOf):
         spec_of(recipe.arguments)
-  if values.publish:
+  if request.publish:
     publishing.check(size)
   return with_size
 
 
-def _make(artefact: Artefact, values: types.SimpleNamespace) -> bool:
+def _make(artefact: Artefact, request: Request) -> bool:
   """Runs an artefact, writes its report; returns whether it was published."""
-  folder = user_path(values.output_dir)
-  size = values.size
+  folder = user_path(request.output_dir)
+  size = request.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
   runner = RecipeRunner(
     folder / "runs",
-    values.data_dir,
-    values.jobs,
-    values.executor,
-    values.only_found,
-    pretrained_dir=values.pretrained_dir,
+    request.data_dir,
+    request.jobs,
+    request.executor,
+    request.only_found,
+    pretrained_dir=request.pretrained_dir,
   )
-  records = [] if values.anew else publishing.records_of(artefact.paper)
+  records = [] if request.anew else publishing.records_of(artefact.paper)
   result = runner.run(artefact, size, records)
   if recorded := captions.reuse_note(result, records):
     print(f"  {recorded}", flush=True)
@@ -198,14 +195,14 @@ def _make(artefact: Artefact, values: types.SimpleNamespace) -> bool:
   text = commands(result, runner.completed)
   json_files.write_text(report_dir / "commands.txt", text)
   print(f"  {report_dir / 'report.md'}", flush=True)
-  if not values.publish:
+  if not request.publish:
     return False
   missing = len(result.recipes) - len(result.cell_records)
   if not missing:
     publishing.publish(result)
     return True
   missing_text = f"{missing} of {len(result.recipes)} cells have not run"
-  if artefact.name in values.artefact:
+  if artefact.name in request.artefact:
     raise ValueError(
       f"publish=True: {artefact.name}: {missing_text}; run them first"
     )

@@ -43,7 +43,7 @@ from collections.abc import Sequence
 import jax
 
 from experiments import start_of_run
-from experiments.command_line import parser
+from experiments.command_line import parser, programs
 from experiments.processes import command, hosts
 from experiments.processes.command import RunFailed
 from experiments.single_run import running
@@ -63,14 +63,14 @@ def main(argv: Sequence[str]) -> int:
         spec = resolve(flag_values)
       return running.perform(spec, signals, started)
   except (CheckpointError, RunFailed) as error:
-    return hosts.exit_if_watched(parser.refuse(error, argv))
-  except (*parser.BAD_INPUT, jax.errors.JaxRuntimeError) as error:
+    return hosts.exit_if_watched(programs.refuse(error, argv))
+  except (*programs.BAD_INPUT, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
       return hosts.exit_as_lost(str(error))
     # Not an invalid input but a defect: its whole traceback is shown.
     if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
-    return parser.refuse(error, argv)
+    return programs.refuse(error, argv)
   except KeyboardInterrupt as error:
     print(signals.line)
     return command.status_of(error)

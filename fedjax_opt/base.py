@@ -60,6 +60,16 @@ def run_key(seed: ArrayLike) -> jax.Array:
   return jax.random.key(seed, impl="threefry2x32")
 
 
+def round_key(key: jax.Array, round: ArrayLike) -> jax.Array:
+  """The random key of a round, of which its cohort is drawn.
+
+  Args:
+    key: [] random key of the run.
+    round: [] int, from 0.
+  """
+  return jax.random.fold_in(key, round)
+
+
 VERSION = "0.1.0"  # Of the package.
 
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`

@@ -12,13 +12,13 @@ entry is all they need.
 import dataclasses
 import functools
 import inspect
-import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Field, Rate
+from fedjax_opt.files.folders import user_path
 
 
 class Hyperparameter(NamedTuple):
@@ -100,7 +100,7 @@ def read_leaf_paths(name: str, text: str) -> tuple[str, ...]:
 
 
 def _check_is_file(name: str, path: str) -> None:
-  if not os.path.isfile(os.path.expanduser(path)):
+  if not user_path(path).is_file():
     raise ValueError(f"{name}={path!r}: there is no such file")
 
 
@@ -269,13 +269,6 @@ class RuleChoice(Choice):
   traced: tuple[str, ...] = ()
 
 
-# Flag -> argument of an algorithm's factory.
-_RATE_OF_FLAG = {
-  "client_lr": "learning_rate",
-  "server_lr": "server_learning_rate",
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class AlgorithmChoice(Choice):
   """A federated algorithm.
@@ -343,20 +336,21 @@ class AlgorithmChoice(Choice):
     """What the factory says of the rates of plain steps that it takes.
 
     Returns:
-      Flag, "client_lr" or "server_lr" -> attributes that its `Hyperparameter`
-      has here: the default and the range, as far as they are its own.
+      `learning_rate` or `server_learning_rate` -> attributes that its
+      `Hyperparameter` has here: the default and the range, as far as they are
+      its own.
     """
     own_fields = getattr(_unwrapped(self.factory), "checked_fields", {})
     rates = {}
-    for flag, name in _RATE_OF_FLAG.items():
+    for name in ("learning_rate", "server_learning_rate"):
       if self.takes(name):
-        rates[flag] = {}
+        rates[name] = {}
         default = self.arguments[name].default
         field = own_fields.get(name)
         if default is not inspect.Parameter.empty:
-          rates[flag]["default"] = default
+          rates[name]["default"] = default
         if field is not None and field.value_type is float:
-          rates[flag]["accepts"] = field
+          rates[name]["accepts"] = field
     return rates
 
 

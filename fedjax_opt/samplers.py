@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt.arrays.draws import distinct, is_few
-from fedjax_opt.base import run_key
+from fedjax_opt.base import round_key, run_key
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks.fields import Count, PositiveFloat
 from fedjax_opt.checks.values import (
@@ -410,5 +410,5 @@ def draw(
   Returns:
     As `Sampler.draw`: [C] int32 clients, and [C] factors of weights or None.
   """
-  key = jax.random.fold_in(run_key(seed), round)
+  key = round_key(run_key(seed), round)
   return sampler.draw(key, round, sizes, cohort_size)

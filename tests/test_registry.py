@@ -172,7 +172,10 @@ def test_what_an_entry_does_not_say_is_read_from_the_factory():
   assert fixed.help == "another line"
   assert [p.name for p in fixed.hyperparameters] == ["eps", "is_fast"]
   assert ALGORITHMS["prox_skip"].rate_may_drop is False
-  assert ALGORITHMS["domo"].rates["server_lr"]["accepts"].interval == "(0, inf)"
+  assert (
+    ALGORITHMS["domo"].rates["server_learning_rate"]["accepts"].interval
+    == "(0, inf)"
+  )
   assert ALGORITHMS["fed_dyn"].hyperparameters[0].flag == "algorithm_alpha"
 
 

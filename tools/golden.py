@@ -96,14 +96,15 @@ def _hook(job: Any, params_path: pathlib.Path, stop_after: int | None) -> None:
   """
   original = job.Job.simulate
 
-  def simulate(prepared, on_evaluation=None, *arguments):
+  def simulate(prepared, on_evaluation=None, **options):
     def then_stop(report):
-      on_evaluation(report)
+      is_over = on_evaluation(report)
       if report.round == stop_after:
         os.kill(os.getpid(), signal.SIGTERM)
+      return is_over
 
     callback = on_evaluation if stop_after is None else then_stop
-    result = original(prepared, callback, *arguments)
+    result = original(prepared, on_evaluation=callback, **options)
     save_tree(params_path, result.params)
     return result
 

@@ -27,9 +27,8 @@ def _algorithm_flags(name: str) -> Flags:
   choice = choice_flags.ALGORITHM.registry[name]
   flags = dict(choice_flags.ALGORITHM.parameters(name))
   for part in (choice_flags.CLIENT, choice_flags.SERVER):
-    for flag, rate in part.parameters("sgd").items():
-      if flag in choice.rates:
-        flags[flag] = rate._replace(**choice.rates[flag])
+    for flag, own in part.own_rate(choice).items():
+      flags[flag] = part.parameters("sgd")[flag]._replace(**own)
   if choice.server_rule is not None:
     flags |= choice_flags.SERVER.parameters(choice.server_rule)
   return flags
@@ -69,8 +68,9 @@ def _algorithm(name: str, choice: Any, flags: Flags) -> Usage:
   if choice.takes("psi"):
     example = f"--task=lasso {example} --client_lr=0.0003,0.001"
   elif choice.client_takes == "rate":
-    rate = choice.rates["client_lr"].get("default", 0.1)
-    example += f" --client_lr={rate / 10:g},{rate:g}"
+    flag = choice_flags.CLIENT.rate_flag
+    rate = flags[flag].default
+    example += f" --{flag}={rate / 10:g},{rate:g}"
   elif choice.server_rule is not None:
     example += " --server_lr=0.01,0.1"
   return fits, example

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from experiments.command_line import choice_pages, layout
 from experiments.specification import spec
-from experiments.specification.spec import Flag, Group
+from experiments.specification.flag import Flag, Group
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.results import environment
 
@@ -100,7 +100,7 @@ def _groups(flags: Mapping[str, Flag], matches: Callable[[str], bool]) -> str:
   """The groups whose key, title or a word of the title matches."""
   words = lambda group: (group.key, group.title, *group.title.split())
   return "\n\n".join(
-    _group(flags, group)
+    of_group(flags, group)
     for group in dict.fromkeys(flag.group for flag in flags.values())
     if any(matches(plain(word)) for word in words(group))
   )
@@ -131,7 +131,8 @@ def _unknown(word: str) -> str:
   return f"help={word!r}: no such group, choice or flag; {hint}"
 
 
-def _group(flags: Mapping[str, Flag], group: Group) -> str:
+def of_group(flags: Mapping[str, Flag], group: Group) -> str:
+  """The flags of a group, under its title."""
   entries = (
     layout.entry(name, flag)
     for name, flag in flags.items()

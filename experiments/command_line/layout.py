@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping
 
 from experiments.command_line import texts
-from experiments.specification.spec import Flag
+from experiments.specification.flag import Flag
 from fedjax_opt.study.report.templates import command as in_lines
 
 _WIDTH = 80

@@ -13,10 +13,10 @@ from experiments.specification.choice_flags import (
   TASK,
   made_of_registries,
 )
-from experiments.specification.spec import Flag
+from experiments.specification.flag import Flag
 from experiments.tasks import images
 from fedjax_opt.checks.values import in_words
-from fedjax_opt.engine import own_models
+from fedjax_opt.data import example_parts
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.scores import SCORES
 
@@ -49,7 +49,7 @@ def names_in_helps() -> dict[str, Any]:
   return {
     **{
       name: value
-      for module in (spec, own_models)
+      for module in (spec, example_parts)
       for name, value in vars(module).items()
       if name.isupper()
     },

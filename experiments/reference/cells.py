@@ -72,7 +72,7 @@ def _record_of(spec: Spec, store: Store, cell: ReferenceCell) -> Record:
   run, _ = store.run(spec)
   criterion = Criterion(**run.summary["criterion"])
   names, last = (criterion.metric, cell.condition.metric), criterion.n
-  if spec.seed == cell.planned.report_seeds:
+  if spec.seed == cell.planned.design.report_seeds:
     names, last = (*names, *_OF_REPORT), None
   arguments = [
     flag for flag in flags.arguments(spec) if not flag.startswith("--data_dir=")
@@ -141,7 +141,7 @@ def _cell(cell: ReferenceCell, cell_records: Sequence[Record]) -> Cell:
   planned = cell.planned
   of_report = lambda record: (
     list(dict.fromkeys(point["seed"] for point in record.points))
-    == planned.report_seeds
+    == planned.design.report_seeds
   )
   grid = [record for record in cell_records if not of_report(record)]
   report = [record for record in cell_records if of_report(record)]

@@ -84,7 +84,7 @@ class ReferenceCell(NamedTuple):
     reason to run again.
     """
     return not_default(self.planned.spec.identity) | {
-      "report_seeds": self.planned.report_seeds,
+      "report_seeds": self.planned.design.report_seeds,
       "most_extensions": self.most_extensions,
       "streams": STREAMS,
     }

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 import fedjax_opt as fo
 from experiments.single_run import timetables
+from experiments.specification.choice_flags import CLIENT, SERVER
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import Task
 from fedjax_opt.engine.config import GridOptions
@@ -59,7 +60,7 @@ def _algorithm(
   if choice.server_takes == "rule":
     arguments["server"] = spec.server.make(point)
   elif choice.server_takes == "rate":
-    arguments["server_learning_rate"] = point["server_lr"]
+    arguments["server_learning_rate"] = point[SERVER.rate_flag]
   algorithm = spec.algorithm.make(point, **arguments)
   if spec.privacy is None:
     return algorithm
@@ -71,12 +72,14 @@ def client_rule(spec: Spec, point: Mapping[str, Any]) -> Any:
   rate = _rate(spec, point)
   if not callable(rate):
     return spec.client.make(point)
-  return lambda round: spec.client.make({**point, "client_lr": rate(round)})
+  return lambda round: spec.client.make(
+    {**point, CLIENT.rate_flag: rate(round)}
+  )
 
 
 def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
   """The clients' learning rate, or a function from the round to it."""
-  rate = point.get("client_lr")  # Some rules have none.
+  rate = point.get(CLIENT.rate_flag)  # Some rules have none.
   if spec.client_schedule == "exponential":
     # A power of the factor in float32 has an error of 5e-5 after 2,000 rounds.
     exponent = math.log(spec.client_decay)

@@ -11,7 +11,6 @@ All is drawn before anything runs:
 
 import dataclasses
 import itertools
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,8 +24,8 @@ from experiments.tasks import Task, base
 from fedjax_opt import ClientData, Population
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest, lists
+from fedjax_opt.data.example_parts import ExampleParts
 from fedjax_opt.data.population_files import INDEX
-from fedjax_opt.engine.own_models import ExampleParts
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.models import pretrained
 
@@ -136,8 +135,8 @@ def _of_data(spec: Spec) -> list[Any]:
   files = [spec.data_file, folder and f"{folder}/{INDEX}"]
   if spec.pretrained:
     files += [f"{spec.pretrained}/{name}" for name in _OF_ENCODER]
-  paths = [os.path.expanduser(file) for file in files if file]
-  stats = [os.stat(file) for file in paths if os.path.exists(file)]
+  paths = [user_path(file) for file in files if file]
+  stats = [path.stat() for path in paths if path.exists()]
   states = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
   # It says of whom validation examples are held out.
   chooses_by_clients = spec.select_on == "clients"

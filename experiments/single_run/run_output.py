@@ -18,7 +18,6 @@ from experiments.single_run.stopping import Stopping
 from experiments.specification.spec import DP_DELTA, Spec
 from fedjax_opt import Population, Report, Result, plots, privacy
 from fedjax_opt.arrays import trees
-from fedjax_opt.engine import feed
 from fedjax_opt.files import json_files
 from fedjax_opt.results import progress, run_writer
 from fedjax_opt.results.closing_table import closing_table
@@ -293,7 +292,7 @@ def _draw_clients(job: Job) -> None:
   seed, data = next(iter(job.clients.items()))
   title = f"{name_of(job.spec.task.name)}, {_partition_title(job)}"
   if isinstance(data, Population):
-    data = feed.sample_of(data)
+    data = data.sample()
     title += f", {data.num_clients} of them"
   elif len(job.clients) > 1:
     title += f", seed {seed}"

@@ -1,7 +1,6 @@
 """The timetables of a run, made from system, schedule and clients' work."""
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -120,7 +119,7 @@ def _arguments_of(chosen: ChosenEntry) -> dict[str, Any]:
   """The arguments of a choice: those given, and defaults for the others."""
   arguments = {n: v for n, v in chosen.arguments({}).items() if v is not None}
   if "path" in arguments:
-    arguments["path"] = os.path.expanduser(arguments["path"])
+    arguments["path"] = str(user_path(arguments["path"]))
   return arguments
 
 

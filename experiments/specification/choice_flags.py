@@ -18,7 +18,7 @@ from fedjax_opt.checks.fields import Field
 from fedjax_opt.checks.values import check_choice, check_fits_float
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
-from fedjax_opt.registry import Choice, Hyperparameter
+from fedjax_opt.registry import AlgorithmChoice, Choice, Hyperparameter
 from fedjax_opt.rules import RULES
 from fedjax_opt.samplers import SAMPLERS
 from fedjax_opt.schedules import SCHEDULES
@@ -105,6 +105,8 @@ class ChoiceFlag:
     entries: the choices.
     prefix: beginning of the flags of hyperparameters, such as "client_".
     has_lists: whether its numbers may be lists, which make a grid.
+    rate: for rules, the argument of an algorithm that takes the rate of their
+      plain steps instead.
     fits: says whether an entry can be chosen.
     is_condition: whether methods can be compared under several entries.
     has_conditions: whether methods can be compared under several values of its
@@ -115,6 +117,7 @@ class ChoiceFlag:
   entries: Mapping[str, Choice]
   prefix: str = ""
   has_lists: bool = False
+  rate: str = ""
   fits: Callable[[Any], bool] = lambda choice: True
   is_condition: bool = False
   has_conditions: bool = False
@@ -132,18 +135,27 @@ class ChoiceFlag:
     """The flag of a hyperparameter of an entry."""
     if parameter.flag is not None:
       return parameter.flag
-    name = parameter.name
-    if self.flag in ("client", "server") and name == "learning_rate":
-      name = "lr"
-    return f"{self.prefix}{name}"
+    if self.rate and parameter.name == "learning_rate":
+      return self.rate_flag
+    return f"{self.prefix}{parameter.name}"
+
+  @property
+  def rate_flag(self) -> str:
+    """The flag of the learning rate of a rule: client_lr or server_lr."""
+    return f"{self.prefix}lr"
+
+  def own_rate(self, algorithm: AlgorithmChoice) -> dict[str, dict[str, Any]]:
+    """`rate_flag` -> what an algorithm that takes this rate says of it."""
+    rates = algorithm.rates
+    return {self.rate_flag: rates[self.rate]} if self.rate in rates else {}
 
   def parameters(self, name: str) -> dict[str, Hyperparameter]:
     """The hyperparameters of an entry, by flag."""
     choice = self.entries[name]
     by_flag = {self.flag_of(p): p for p in choice.hyperparameters}
     if self.flag == "server" and choice.server_learning_rate is not None:
-      rate = by_flag["server_lr"]
-      by_flag["server_lr"] = rate._replace(default=choice.server_learning_rate)
+      rate, default = by_flag[self.rate_flag], choice.server_learning_rate
+      by_flag[self.rate_flag] = rate._replace(default=default)
     return by_flag
 
   def owners(self) -> dict[str, dict[str, Hyperparameter]]:
@@ -172,7 +184,7 @@ class ChoiceFlag:
       name: what is chosen.
       has_choice: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
-      rates: see `AlgorithmChoice.rates`; their defaults come first.
+      rates: see `own_rate`; their defaults come first.
 
     Raises:
       ValueError: for an unknown name, a flag of another entry, or a value that
@@ -278,12 +290,15 @@ PARTITION = ChoiceFlag(
   has_conditions=True,
 )
 ALGORITHM = ChoiceFlag("algorithm", ALGORITHMS, has_lists=True)
-CLIENT = ChoiceFlag("client", RULES, "client_", has_lists=True)
+CLIENT = ChoiceFlag(
+  "client", RULES, "client_", has_lists=True, rate="learning_rate"
+)
 SERVER = ChoiceFlag(
   "server",
   RULES,
   "server_",
   has_lists=True,
+  rate="server_learning_rate",
   fits=lambda choice: choice.fits_server,
 )
 REGULARIZER = ChoiceFlag("regularizer", REGULARIZERS, has_lists=True)

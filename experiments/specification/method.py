@@ -74,7 +74,7 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   choice_flags = [CHOICE_FLAGS[flag] for flag in (*method, "schedule")]
   of_any = {flag for part in choice_flags for flag in part.owners()}
   client = method["client"]
-  takes |= dict.fromkeys(_OF_RATE, "client_lr" in client.parameters)
+  takes |= dict.fromkeys(_OF_RATE, CLIENT.rate_flag in client.parameters)
   takes["trace"] = bool(client.choice.traced)
 
   def belongs(name: str) -> bool:
@@ -119,7 +119,7 @@ def _client(
     name,
     has_choice=has_choice,
     defaults=task.defaults,
-    rates=choice.rates,
+    rates=CLIENT.own_rate(choice),
   )
 
 
@@ -147,9 +147,8 @@ def _server(
   if choice.server_takes == "rate":
     _check_plain(SERVER, name, algorithm)
   has_choice = choice.server_takes == "rule" and fixed_rule is None
-  return SERVER.choose(
-    flag_values, name, has_choice=has_choice, rates=choice.rates
-  )
+  rates = SERVER.own_rate(choice)
+  return SERVER.choose(flag_values, name, has_choice=has_choice, rates=rates)
 
 
 def _check_plain(part: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:

@@ -30,7 +30,7 @@ from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import TaskChoice, table
 from fedjax_opt import lora
 from fedjax_opt.checks.fields import SEED_OF_RUN, plain_number
-from fedjax_opt.engine import own_models
+from fedjax_opt.data import example_parts
 from fedjax_opt.registry import AlgorithmChoice
 
 # Flags that only some tasks take.
@@ -56,7 +56,7 @@ def resolve(flag_values: FlagValues) -> Spec:
   """
   given = specs.not_default(flag_values)
   _check_values(flag_values)
-  list_of_seeds = seeds(flag_values["seed"])
+  seeds = parse_numbers(SEED_OF_RUN, flag_values["seed"], "seed")
   if flag_values["population_dir"]:  # It says what was held out of its clients.
     flag_values = clients_on_disk.with_validation_of(flag_values)
   task = _task(flag_values)
@@ -67,7 +67,7 @@ def resolve(flag_values: FlagValues) -> Spec:
     flag_values = {**flag_values, **_not_given(flag_values, defaults)}
   has_clients = task.choice.brings_clients(flag_values)
   fields = {name: flag_values[name] for name in _PLAIN} | {"task": task} | parts
-  fields["seed"] = list_of_seeds
+  fields["seed"] = seeds
   fields |= {
     part.flag: part.choose(flag_values, flag_values[part.flag])
     for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
@@ -104,15 +104,6 @@ def _not_given(
 def _given_or(flag_values: FlagValues, name: str, default: Any) -> Any:
   """The value of a flag, if it was given."""
   return default if flag_values[name] is None else flag_values[name]
-
-
-def seeds(text: str) -> list[int]:
-  """The seeds of the runs, from a list with commas.
-
-  Raises:
-    ValueError: if they are not whole numbers of 32 bits, or one is repeated.
-  """
-  return parse_numbers(SEED_OF_RUN, text, "seed")
 
 
 def _task(flag_values: FlagValues) -> ChosenEntry:
@@ -206,7 +197,7 @@ def personal_defaults(
   """
   if _is_elsewhere(flag_values):
     return {}
-  defaults = {"client_test_fraction": own_models.TEST_FRACTION}
+  defaults = {"client_test_fraction": example_parts.TEST_FRACTION}
   if "clients" in _splits(task):
     defaults["select_on"] = "clients"
   return defaults
@@ -251,7 +242,7 @@ def _selection(
     check_absent(given, why, "validation_fraction", "validation_seed")
     return {"select_on": select_on}
   needs_some = select_on in ("validation", "clients")
-  default = own_models.VALIDATION_FRACTION if needs_some else 0.0
+  default = example_parts.VALIDATION_FRACTION if needs_some else 0.0
   fraction = _given_or(flag_values, "validation_fraction", default)
   if needs_some and not fraction:
     raise ValueError(
@@ -281,7 +272,7 @@ def _rate_schedule(
   name = flag_values["client_schedule"]
   if name == "constant":
     return {}
-  if "client_lr" not in client.parameters:
+  if CLIENT.rate_flag not in client.parameters:
     raise ValueError(
       f"client_schedule={name!r}: client {client.name} has no learning rate "
       "that could drop; must be constant"

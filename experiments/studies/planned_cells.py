@@ -14,10 +14,11 @@ from experiments.specification.method import (
   rules_taken,
   unused_flags,
 )
-from experiments.specification.resolve import personal_defaults, resolve, seeds
+from experiments.specification.resolve import personal_defaults, resolve
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_STUDY, ONLY_OF_A_RUN, Request
 from fedjax_opt.checks.errors import reworded_errors
+from fedjax_opt.checks.fields import SEED_OF_RUN
 from fedjax_opt.files import csv_files
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import tuning, words
@@ -39,26 +40,22 @@ class PlannedCell(NamedTuple):
     method: its label.
     condition: flag -> value, of what differs between conditions.
     spec: the tuning grid with the seeds of tuning.
-    report_seeds: the seeds of the report.
+    design: the seeds of tuning and of the report.
     given_flags: flag -> value, of all that was given for the cell.
-    is_nested: whether tuning is repeated with each seed of the report.
-    crossed: seeds of partitions, and of training, that are crossed.
   """
 
   method: str
   condition: dict[str, Any]
   spec: Spec
-  report_seeds: list[int]
+  design: tuning.Design
   given_flags: dict[str, Any]
-  is_nested: bool = False
-  crossed: tuple[list[int], list[int]] = ([], [])
 
   @property
   def first_run(self) -> Spec:
     """The first run of a cell: the grid, or the only setting."""
-    if self.grid and not self.is_nested:
+    if self.grid and not self.design.is_nested:
       return self.spec
-    return self.spec.at({}, self.report_seeds)
+    return self.spec.at({}, self.design.report_seeds)
 
   def at(
     self,
@@ -76,9 +73,8 @@ class PlannedCell(NamedTuple):
   def tune(self, run: Callable[..., PointResults]) -> Cell:
     """The cell, by `tune_and_report`; `run` has the arguments of `at`."""
     return tuning.tune_and_report(
-      self.method, self.condition, run, self.grid, self.spec.seed,
-      self.report_seeds, self.is_nested, self.crossed,
-    )  # fmt: skip
+      self.method, self.condition, run, self.grid, self.design
+    )
 
   @property
   def grid(self) -> dict[str, list[float]]:
@@ -180,8 +176,9 @@ def _cell(
   flag_values |= {name: all_flags[name].default for name in left_out}
   spec = resolve(flag_values)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
-  crossed = tuning.crossed_seeds(fresh, request.crossed or 0)
-  seeds(",".join(map(str, [*fresh, *crossed[1]])))
+  design = tuning.Design.of(spec.seed, fresh, request.nested, request.crossed)
+  for seed in (*fresh, *design.crossed_seeds):
+    SEED_OF_RUN.check("seed", seed)
   if request.crossed and (
     spec.partition is None or spec.partition_seed is not None
   ):
@@ -192,8 +189,7 @@ def _cell(
   given_flags = {
     name: flag_values[name] for name in values if name not in left_out
   }
-  design = request.nested, crossed
-  return PlannedCell(label, dict(condition), spec, fresh, given_flags, *design)
+  return PlannedCell(label, dict(condition), spec, design, given_flags)
 
 
 def _check_own(

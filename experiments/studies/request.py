@@ -10,7 +10,7 @@ from typing import Any
 from experiments.command_line import flags, parser
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
-from experiments.specification.spec import Flag, Group
+from experiments.specification.flag import Flag, Group, flags_of
 from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files.folders import user_path
@@ -25,15 +25,8 @@ ONLY_OF_A_RUN = (
   "cluster", "coordinator", "num_processes", "process_id",
 )  # fmt: skip
 
-
 _STUDY = Group("study", "Study", "the flags that only a study has")
 _COUNT = fields.integer(1, most=MAX_ITEMS)
-
-
-def _flag(default: Any = None, **attributes: Any) -> Any:
-  """A field of `Request` whose flag is of a study alone; see `Flag`."""
-  metadata = {"group": _STUDY, "default": default or None, **attributes}
-  return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,32 +83,32 @@ class Request:
   output_dir: str | None = None
   progress: bool = True
   track: str | None = None
-  study: str | None = _flag()
-  runs: Sequence[str] = _flag((), type=flags.names)
-  reference: str | None = _flag()
-  jobs: int = _flag(1, field=_COUNT)
-  executor: str | None = _flag()
-  report_seeds: int | None = _flag(field=_COUNT)
-  nested: bool = _flag(False)
-  crossed: int | None = _flag(field=fields.integer(2, most=MAX_ITEMS))
-  budget: str = _flag("equal", field=fields.choice(*BUDGETS))
-  metric: str | None = _flag()
-  min_effect: float | None = _flag(
+  study: str | None = _STUDY.option()
+  runs: Sequence[str] = _STUDY.option((), type=flags.names)
+  reference: str | None = _STUDY.option()
+  jobs: int = _STUDY.option(1, field=_COUNT)
+  executor: str | None = _STUDY.option()
+  report_seeds: int | None = _STUDY.option(field=_COUNT)
+  nested: bool = _STUDY.option(False)
+  crossed: int | None = _STUDY.option(field=fields.integer(2, most=MAX_ITEMS))
+  budget: str = _STUDY.option("equal", field=fields.choice(*BUDGETS))
+  metric: str | None = _STUDY.option()
+  min_effect: float | None = _STUDY.option(
     field=fields.plain_number(
       "[0, inf)", "a difference of two values of the metric, not below 0"
     )
   )
-  seeds_needed: float | None = _flag(
+  seeds_needed: float | None = _STUDY.option(
     field=fields.plain_number(
       "(0, inf)",
       "a difference above 0, in the metric's unit, such as 0.01 for a point of "
       "accuracy",
     )
   )
-  target: float | None = _flag(
+  target: float | None = _STUDY.option(
     field=fields.plain_number("(-inf, inf)", "a finite number")
   )
-  title: str | None = _flag()
+  title: str | None = _STUDY.option()
 
   def __post_init__(self):
     for name, flag in OF_STUDY.items():
@@ -154,7 +147,7 @@ class Request:
 _HELPS = meanings(Request)
 # The flags of a study, beside those of a run; --method is one of `methods`.
 FLAGS = {"method": Flag(_STUDY, None, str, _HELPS["methods"])}
-FLAGS |= spec.flags_of(Request, _HELPS)
+FLAGS |= flags_of(Request, _HELPS)
 # Flags of the whole study, not of one method.
 OF_STUDY = FLAGS | {
   name: spec.FLAGS[name] for name in ("output_dir", "progress", "track")

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from fedjax_opt.checks.memory import size_text
 from fedjax_opt.data import hold_out
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
+from fedjax_opt.files.folders import user_path
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.selection import Criterion
 
@@ -172,12 +172,12 @@ def reading(file: str) -> Iterator[str]:
   If the file is large, a line on stderr says so, because nothing else is shown
   until it is read.
   """
-  path = os.path.expanduser(file)
-  size = os.path.getsize(path) if os.path.isfile(path) else 0
+  path = user_path(file)
+  size = path.stat().st_size if path.is_file() else 0
   if size >= _MAX_SILENT_BYTES and multi_process.is_first_process():
     print(f"reading {file}, {size_text(size)} ...", file=sys.stderr)
   try:
-    yield path
+    yield str(path)
   except (TypeError, ValueError) as error:
-    text = str(error).removeprefix(path).lstrip(": ")
+    text = str(error).removeprefix(str(path)).lstrip(": ")
     raise ValueError(f"data_file={file!r}: {text}") from None

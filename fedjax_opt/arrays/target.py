@@ -68,6 +68,11 @@ def devices() -> list[jax.Device]:
   return jax.devices() if target is None else target[0]
 
 
+def present() -> tuple[bool, tuple[jax.Device, ...]]:
+  """The devices for which programs are made now, to be compared."""
+  return is_elsewhere(), tuple(devices())
+
+
 def num_processes() -> int:
   """The number of processes among which the devices are divided."""
   if not is_elsewhere():

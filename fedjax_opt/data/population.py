@@ -23,6 +23,7 @@ from fedjax_opt.files import folders, json_files
 from fedjax_opt.files.folders import user_path
 
 _BYTES_AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
+_NUM_SAMPLED = 100  # Clients on which training metrics are measured.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -247,6 +248,18 @@ class Population:
     examples, _ = self.gather(clients, total)
     indices = lists.of_clients(np.arange(total, dtype=np.int32), sizes)
     return ClientData(examples=examples, indices=indices, sizes=sizes)
+
+  def sample(self) -> ClientData:
+    """At most 100 clients, evenly spaced, which have some examples.
+
+    Metrics of training are measured on them. They are not drawn at random, so
+    that all runs are measured on the same clients.
+    """
+    number = min(_NUM_SAMPLED, self.num_clients)
+    clients = np.arange(number) * self.num_clients // number
+    if not self.sizes[clients].any():
+      clients = np.append(clients[:-1], int(np.argmax(self.sizes)))
+    return self.load(clients)
 
   @classmethod
   @checked()

@@ -9,6 +9,7 @@ What is settled before anything runs:
   client_work.py    the work of clients, from which a schedule has durations
   inputs.py         checks of all arguments that are no options
   initial_state.py  the state before the first round, and how it is made
+  resolved_run.py   a run with its model: all of these together
   identity.py       what a run must have to go on with another one
 
 While it runs, on the host:

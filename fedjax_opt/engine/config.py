@@ -425,8 +425,10 @@ class Config:
     check_options(options)
     mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
-    places = options["cohort_size"] if clock is None else clock.places
-    cohort_size = _cohort_size(places, num_clients, clock is not None)
+    if clock is None:
+      cohort_size = _cohort_size(options["cohort_size"], num_clients)
+    else:
+      cohort_size = clock.places  # A client may come twice.
     plan_names = ("batch_size", "local_epochs", "local_steps", "replacement")
     plan = BatchPlan.create(
       sizes, *(options[name] for name in (*plan_names, "drop_remainder"))
@@ -491,13 +493,9 @@ def default_batch_size(largest: int) -> int:
   return min(DEFAULTS["batch_size"], largest)
 
 
-def _cohort_size(
-  cohort_size: int | None, num_clients: int, may_repeat: bool
-) -> int:
+def _cohort_size(cohort_size: int | None, num_clients: int) -> int:
   if cohort_size is None:
     return num_clients
-  if may_repeat:  # On a schedule a client may come twice.
-    return int(cohort_size)
   check_integer("cohort_size", cohort_size)
   if not 1 <= cohort_size <= num_clients:
     raise ValueError(

@@ -31,23 +31,6 @@ from fedjax_opt.engine.traced.mapping import computing_order, pad_cohort
 _SEGMENT_BYTES = 1 << 27
 # The beginning of the name of the reading thread.
 THREAD = "fedjax_opt_reader"
-# Number of clients on disk on which training metrics are measured.
-NUM_SAMPLED = 100
-
-
-def sample_of(population: Population) -> ClientData:
-  """Evenly spaced clients of a population on disk, at most `NUM_SAMPLED`.
-
-  Metrics of training are measured on them. They are not drawn at random, so
-  that all runs are measured on the same clients.
-  """
-  num_sampled = min(NUM_SAMPLED, population.num_clients)
-  clients = np.arange(num_sampled) * population.num_clients // num_sampled
-  # Single clients may have no examples, but a sample must have some.
-  if not population.sizes[clients].any():
-    largest = int(np.argmax(population.sizes))
-    clients = np.append(clients[:-1], largest)
-  return population.load(clients)
 
 
 class Feed:

@@ -6,7 +6,7 @@ it is one number for each point of a grid, so that settings can be chosen by it.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,71 +15,12 @@ from jax import lax
 
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, Params, run_key
-from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.example_parts import ExampleParts
 from fedjax_opt.engine import client_evaluation, inputs
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.result import Report
 from fedjax_opt.transforms.upload import own_part
-
-# Parts of each client's examples; the second, of those that the first leaves.
-TEST_FRACTION, VALIDATION_FRACTION = 0.2, 0.1
-
-
-class ExampleParts(NamedTuple):
-  """The parts of each client's examples.
-
-  Attributes:
-    train: what the clients train on; None for clients that never train.
-    test: held-out examples on which models are measured, or None.
-    validation: held-out examples on which settings are chosen, or None.
-  """
-
-  train: ClientData | None
-  test: ClientData | None = None
-  validation: ClientData | None = None
-
-  @classmethod
-  def of(
-    cls, data: ClientData, seed: int, *fractions: tuple[str, float | None]
-  ) -> "ExampleParts":
-    """Holds out parts of each client's examples, each part from the rest.
-
-    Args:
-      data: the clients.
-      seed: the seed of the draws.
-      *fractions: pairs (name in an error, fraction) for `test`, then for
-        `validation`; the fraction is None or 0 for no such part.
-
-    Raises:
-      ValueError: if the clients have too few examples.
-    """
-    parts: list[ClientData | None] = []
-    for name, fraction in fractions:
-      parts.append(None)
-      if fraction:
-        with reworded_errors(fraction=name):
-          data, parts[-1] = data.split(fraction, seed)
-    return cls(data, *parts)
-
-
-def own_parts(data: ClientData, seed: int) -> ExampleParts:
-  """A fifth of each client's examples for test, a tenth of the rest to choose.
-
-  Raises:
-    TypeError: if the clients are on disk.
-    ValueError: if they have too few examples.
-  """
-  if not isinstance(data, ClientData):
-    raise TypeError(
-      "own_models: clients' own examples are held out in memory; data must be "
-      "a ClientData, or a function that returns one"
-    )
-  with reworded_errors("own_models"):
-    shares = (TEST_FRACTION, VALIDATION_FRACTION)
-    return ExampleParts.of(
-      data, seed, *(("fraction", share) for share in shares)
-    )
 
 
 class OwnModels:

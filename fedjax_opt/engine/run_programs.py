@@ -64,7 +64,7 @@ class RunPrograms:
       self._trained = put_shared(
         (SeedInputs({}, seed=seeds), SharedInputs({}, lists))
       )
-      self._evaluated = put_shared(_inputs_of(feed.sample_of(data), seeds))
+      self._evaluated = put_shared(_inputs_of(data.sample(), seeds))
     else:
       self._trained = self._evaluated = put_shared(_inputs_of(data, seeds))
       if (pool := _of_common_length(data.examples)) is not None:
@@ -200,7 +200,7 @@ class RunPrograms:
       Whether the programs are to be compiled anew.
     """
     try:
-      self._programs = self._compiled(names)
+      self._programs |= self._compiled(names - self._programs.keys())
     except MemoryError:  # As a TPU's compiler finds.
       if not self._limit_clients(self.config.client_chunk // 2):
         raise

@@ -2,15 +2,12 @@
 
 import contextlib
 import dataclasses
-import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
 import numpy as np
 
-from fedjax_opt import contract
 from fedjax_opt.arrays import target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import errors, functions
@@ -18,8 +15,7 @@ from fedjax_opt.checks.values import check_at_least
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, client_work, identity, inputs
-from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
+from fedjax_opt.engine import identity, inputs
 from fedjax_opt.engine.config import (
   DEFAULTS,
   GRID_DEFAULTS,
@@ -29,17 +25,15 @@ from fedjax_opt.engine.config import (
   check_option_names,
 )
 from fedjax_opt.engine.feed import lower_draws
-from fedjax_opt.engine.initial_state import InitialState, model_of
 from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.resolved_run import RunResolver
 from fedjax_opt.engine.run_programs import RunPrograms
-from fedjax_opt.engine.run_state import GridPoints, RunState
+from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.engine.traced import versions
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.schedules.timetable import Timetable
-from fedjax_opt.transforms.options import with_options
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -119,8 +113,7 @@ class Simulator:
     }
     self._is_grid = grid is not None
     self._seeds = inputs.checked_seeds(grid, seeds)
-    self._make, self._grid = inputs.checked_grid(algorithm, grid)
-    self._make = with_options(self._make, options, self._first_point())
+    make, self._grid = inputs.checked_grid(algorithm, grid)
     self._data = inputs.data_of_seeds(data, self._seeds)
     evaluate = options.get("evaluate")
     self._held_out = {
@@ -128,12 +121,9 @@ class Simulator:
       for name, examples in (("test", test), ("validation", validation))
     }
     self._options = options
-    self._clock, self._clock_key = None, ()
-    if options.get("schedule") is not None:
-      check_is_schedule(options["schedule"])
-      if isinstance(options["schedule"], Timetable):
-        self._clock = self._clock_of([options["schedule"]])
-    self._config_without_model = self._config(None, self._clock)
+    self._resolver = RunResolver(
+      make, self._grid, self._seeds, self._data, options
+    )
     if validation is not None:
       functions.check_takes_validation(evaluate)
     self._programs: RunPrograms | None = None
@@ -154,11 +144,11 @@ class Simulator:
       ValueError: if the seed or the algorithm does not fit.
       TypeError: if `params` are not floating-point arrays.
     """
-    seeds = self._seeds_of(seed)
-    config, initial_state = self._resolve(params, seeds)
-    self._programs_with(config, seeds).trace_programs(initial_state.shapes)
-    arrays = initial_state.make_state(config.starts_on_host)
-    return SimulationState(0, tuple(seeds), *arrays, config, self._grid)
+    run = self._resolver.resolve(params, self._seeds_of(seed))
+    config, start = run
+    self._programs_with(config, run.points).trace_programs(start.shapes)
+    arrays = start.make_state(config.starts_on_host)
+    return SimulationState(0, run.points.seeds, *arrays, config, self._grid)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -230,8 +220,9 @@ class Simulator:
       ValueError: as `init` does.
       TypeError: as `init` does.
     """
-    programs, initial_state = self._prepare(params, self._seeds or (0,))
-    return programs.trace_programs(initial_state.shapes, names)
+    run = self._resolver.resolve(params, self._seeds or (0,))
+    programs = self._programs_with(run.config, run.points)
+    return programs.trace_programs(run.initial_state.shapes, names)
 
   @property
   def computation(self) -> dict[str, Any] | None:
@@ -252,7 +243,7 @@ class Simulator:
       ValueError: as `init` does.
       TypeError: as `init` does.
     """
-    self._resolve(params, self._seeds or (0,))
+    self._resolver.resolve(params, self._seeds or (0,))
 
   def timetables(self, params: Params) -> dict[int, Timetable]:
     """The timetable of each seed, with the option `schedule`.
@@ -270,8 +261,7 @@ class Simulator:
     if self._options.get("schedule") is None:
       raise ValueError("schedule: must be given; there is no timetable")
     seeds = self._seeds or (0,)
-    self._resolve(params, seeds)
-    tables = self._clock.timetables
+    tables = self._resolver.resolve(params, seeds).config.clock.timetables
     tables = tables * (len(seeds) if len(tables) == 1 else 1)
     return dict(zip(seeds, tables, strict=True))
 
@@ -308,22 +298,22 @@ class Simulator:
       TypeError: as `init` does.
     """
     target.check_at_hand()
-    seeds = self._seeds_of(seed)
     rounds = int(rounds)  # It may be one of NumPy's.
+    run = self._resolver.resolve(params, self._seeds_of(seed))
     if checkpoints is not None:
-      checkpoints.identify(lambda: self._identity(params, seeds))
-    programs, initial_state = self._prepare(params, seeds)
+      checkpoints.identify(lambda: self._identity(run))
+    clock = run.config.clock
     if callable(self._options.get("schedule")):
-      rounds = min(rounds, self._clock.steps)
-    _check_rounds(rounds, self._clock)
+      rounds = min(rounds, clock.steps)
+    _check_rounds(rounds, clock)
     with contextlib.ExitStack() as stack:
       if progress:
         on_evaluation = stack.enter_context(
           with_progress(rounds, on_evaluation)
         )
       return Runner(
-        programs,
-        initial_state,
+        self._programs_with(run.config, run.points),
+        run.initial_state,
         rounds,
         on_evaluation,
         checkpoints,
@@ -360,56 +350,52 @@ class Simulator:
       )
     return self._seeds or (0 if seed is None else seed,)
 
-  def _identity(self, params, seeds):
+  def _identity(self, run):
     """What a run must have to go on with another one, see `engine.identity`.
 
     The programs are lowered for one device and one way to map clients, so that
     a run may go on with others.
     """
     device = target.host() or jax.local_devices()[0]
+    start, points, clock = run.initial_state, run.points, run.config.clock
     with target.use([device]):
-      config, initial_state = self._resolve(params, seeds, **PLAIN_EXECUTION)
-      traced = self._new_programs(config, seeds).trace_programs(
-        initial_state.shapes
+      config = dataclasses.replace(
+        self._resolver.config(start.model, clock, **PLAIN_EXECUTION),
+        has_secret_noise=run.config.has_secret_noise,
+        costs_differ=run.config.costs_differ,
       )
+      plain = RunPrograms(config, points, self._data, self._held_out)
+      traced = plain.trace_programs(start.shapes)
       programs = {
-        "start": initial_state.lowered(),
-        "cohorts": lower_draws(config, seeds, self._data.sizes),
+        "start": start.lowered(),
+        "cohorts": lower_draws(config, points.seeds, self._data.sizes),
         **{name: program.lower() for name, program in traced.items()},
       }
     data = digest.of_data([self._data], **self._held_out)
     extras = {
-      "seed": seeds if self._is_grid else seeds[0],
+      "seed": points.seeds if self._is_grid else points.seeds[0],
       digest.DATA_DIGESTS: data,
     }
     if self._is_grid:
       extras["grid"] = self._grid
-    if self._clock is not None:
-      extras["schedule"] = self._clock.digest
+    if clock is not None:
+      extras["schedule"] = clock.digest
     return identity.of_run(self._options, programs, extras)
 
   def _programs_of_state(self, state):
     """The programs of a state, which must be one of this simulator."""
-    schedule = None
+    own_config, schedule = self._resolver.config_without_model, None
     if not isinstance(self._options.get("schedule"), Timetable | None):
       # Each state has its own, of its seed and model.
       schedule = "a timetable for each seed"
       clock = getattr(getattr(state, "config", None), "clock", None)
-      if clock is not self._config_without_model.clock:
-        self._config_without_model = self._config(
-          None, clock, **PLAIN_EXECUTION
-        )
+      own_config = self._resolver.config(None, clock, **PLAIN_EXECUTION)
     inputs.check_state_belongs(
-      state,
-      SimulationState,
-      self._config_without_model,
-      self._seeds,
-      self._grid,
-      schedule,
+      state, SimulationState, own_config, self._seeds, self._grid, schedule
     )
-    evaluate = self._config_without_model.evaluate
-    config = dataclasses.replace(state.config, evaluate=evaluate)
-    programs = self._programs_with(config, state.seeds)
+    config = dataclasses.replace(state.config, evaluate=own_config.evaluate)
+    points = self._resolver.points(state.seeds, config.clock)
+    programs = self._programs_with(config, points)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:
       programs.trace_programs(shapes)
@@ -418,116 +404,17 @@ class Simulator:
       raise errors.failed(message, error) from error
     return programs
 
-  def _clock_of(self, tables):
-    """The clock of some timetables, checked for the algorithm."""
-    clock = Clock(tuple(tables), np.shape(self._data.sizes)[-1])
-    if clock.is_stale:  # Algorithms that cannot be on it are refused.
-      versions.with_versions(self._make(**self._first_point()), 1)
-    return clock
-
-  def _set_clock(self, model, seeds):
-    """Makes the timetables of these seeds, if there is a schedule.
-
-    Args:
-      model: its shapes.
-      seeds: the runs' seeds.
-    """
-    schedule, key = self._options.get("schedule"), (seeds, model)
-    if schedule is None or self._clock_key == key:
-      return
-    algorithm = self._make(**self._first_point())
-
-    def works():
-      options = self._options | PLAIN_EXECUTION
-      del options["schedule"]
-      config = Config.create(self._data, options, model)
-      return client_work.work_of_seeds(
-        config, algorithm, model, self._data, seeds
-      )
-
-    self._clock = self._clock_of(timetables_of(schedule, seeds, works))
-    self._clock_key = key
-
-  def _config(self, params, clock, **changes):
-    """The options, some of them changed, resolved for a model and a clock."""
-    points = self._points(self._seeds or (0,))
-    return Config.create(
-      self._data,
-      self._options | changes,
-      params,
-      num_settings=points.num_settings if points.has_axes else None,
-      clock=clock,
-    )
-
-  def _prepare(self, params, seeds):
-    """The programs of a run, and its initial state."""
-    config, initial_state = self._resolve(params, seeds)
-    return self._programs_with(config, seeds), initial_state
-
-  def _resolve(self, params, seeds, **changes):
-    """The options of a run, some of them changed, and its initial state."""
-    for seed in seeds:
-      inputs.SEED.check("seed", seed)
-    params = inputs.checked_params(params, may_be_function=self._is_grid)
-    model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
-    self._set_clock(model, tuple(seeds))
-    config = self._config(model, self._clock, **changes)
-    points = self._points(seeds, self._clock)
-    algorithm = points.make(**self._first_point())
-    contract.check_statistics(algorithm, model, config.plan.is_full)
-    if config.clips_updates and not algorithm.may_be_clipped:
-      raise ValueError(
-        "max_update_action='clip': clients of this algorithm keep what they "
-        "sent, and the server would get less of it; must be 'reject', or "
-        "another algorithm, such as fed_avg"
-      )
-    initial_state = InitialState(points, params, model, config.num_clients)
-    config = client_state.resolve_client_memory(
-      config, algorithm, initial_state.shapes.client_state
-    )
-    if self._clock is not None and self._clock.is_stale:
-      versions.check_versions_fit(
-        initial_state.shapes.server.versions,
-        config.layout.state_devices,
-        target.device_bytes(),
-      )
-    config = dataclasses.replace(
-      config,
-      has_secret_noise=algorithm.has_secret_noise,
-      costs_differ=algorithm.costs_differ,
-    )
-    return config, initial_state
-
-  def _points(self, seeds, clock=None):
-    """The points of a run with these seeds, on a schedule."""
-    make, settings = self._make, list(itertools.product(*self._grid.values()))
-    if clock is not None and clock.is_stale:
-      make = lambda **point: versions.with_versions(
-        self._make(**point), clock.num_slots
-      )
-    is_one = len(settings) * len(seeds) == 1
-    columns = settings[0] if is_one else zip(*settings, strict=True)
-    columns = dict(zip(self._grid, map(_as_array, columns), strict=True))
-    return GridPoints(make, columns, len(settings), tuple(seeds), self._is_grid)
-
-  def _first_point(self):
-    return {name: values[0] for name, values in self._grid.items()}
-
-  def _programs_with(self, config, seeds):
+  def _programs_with(self, config, points):
     """The programs of these options on the present devices; anew for others.
 
-    It is made anew too if a run before has dropped settings of the grid.
+    They are made anew too if a run before has dropped settings of the grid.
     """
-    key = config, tuple(seeds), target.is_elsewhere(), target.devices()
+    key = config, points.seeds, target.present()
     if self._programs_key == key and self._programs.active_settings.has_all:
       return self._programs
     self._programs_key = key
-    self._programs = self._new_programs(config, seeds)
+    self._programs = RunPrograms(config, points, self._data, self._held_out)
     return self._programs
-
-  def _new_programs(self, config, seeds):
-    points = self._points(seeds, config.clock)
-    return RunPrograms(config, points, self._data, self._held_out)
 
 
 def _arrays_of(state: SimulationState) -> RunState:
@@ -541,9 +428,3 @@ def _check_rounds(rounds, clock):
     raise ValueError(
       f"rounds={rounds}: must be at most {clock.steps}, the steps of schedule"
     )
-
-
-def _as_array(values):
-  """A NumPy array in the type that JAX gives these numbers."""
-  array = np.asarray(values)
-  return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))

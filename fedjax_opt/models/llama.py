@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.checks import fields
 from fedjax_opt.models import layers
+from fedjax_opt.models.sequences import Attention
 
 _init = nn.initializers.normal(0.02)
 _Dense = functools.partial(nn.Dense, use_bias=False, kernel_init=_init)
@@ -97,38 +98,15 @@ class _Block(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [B, T, d] to the same shape."""
     norm = functools.partial(nn.RMSNorm, epsilon=self.norm_eps)
-    attention = _Attention(
-      self.num_heads, self.num_kv_heads, self.rope_theta, name="attention"
-    )
+    turned = functools.partial(_rotated, theta=self.rope_theta)
+    heads = self.num_heads, self.num_kv_heads
+    attention = Attention(_Dense, *heads, turned, name="attention")
     x += attention(norm(name="attention_norm")(x))
     y = norm(name="dense_norm")(x)
     gate, up = (
       _Dense(self.intermediate, name=name)(y) for name in ("gate", "up")
     )
     return x + _Dense(x.shape[-1], name="down")(nn.silu(gate) * up)
-
-
-class _Attention(nn.Module):
-  """Attention to the tokens up to each one, its softmax in float32."""
-
-  num_heads: int
-  num_kv_heads: int
-  rope_theta: float
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps [B, T, d] to the same shape."""
-    size = x.shape[-1] // self.num_heads
-
-    def heads_of(name, number):  # [B, T, number, d / num_heads]
-      y = _Dense(number * size, name=name)(x)
-      return y.reshape(*y.shape[:2], number, size)
-
-    query = _rotated(heads_of("query", self.num_heads), self.rope_theta)
-    key = _rotated(heads_of("key", self.num_kv_heads), self.rope_theta)
-    value = heads_of("value", self.num_kv_heads)
-    mixed = jax.nn.dot_product_attention(query, key, value, is_causal=True)
-    return _Dense(x.shape[-1], name="out")(mixed.reshape(x.shape))
 
 
 def _rotated(x: jax.Array, theta: float) -> jax.Array:

@@ -7,6 +7,7 @@ References:
 """
 
 import functools
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -120,26 +121,42 @@ class _Block(nn.Module):
     """Maps [B, T, d] to the same shape."""
     width = x.shape[-1]
     normed = nn.LayerNorm(epsilon=1e-5, name="attention_norm")(x)
-    x += _Attention(self.num_heads, name="attention")(normed)
+    heads = self.num_heads, self.num_heads
+    x += Attention(_Dense, *heads, name="attention")(normed)
     normed = nn.LayerNorm(epsilon=1e-5, name="dense_norm")(x)
     hidden = _Dense(4 * width, name="hidden")(normed)
     return x + _Dense(width, name="dense")(nn.gelu(hidden))
 
 
-class _Attention(nn.Module):
-  """Attention to the tokens up to each one, its softmax in float32."""
+class Attention(nn.Module):
+  """Attention to the tokens up to each one, its softmax in float32.
 
+  Attributes:
+    dense: `(width, name=...) -> layer`, of queries, keys, values and output.
+    num_heads: heads of the queries.
+    num_kv_heads: heads of the keys and values; each is for as many heads of
+      queries, which follow each other.
+    turned: what is made of queries and of keys [B, T, heads, size]; None for
+      nothing.
+  """
+
+  dense: Callable[..., nn.Module]
   num_heads: int
+  num_kv_heads: int
+  turned: Callable[[jax.Array], jax.Array] | None = None
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [B, T, d] to the same shape."""
-    width = x.shape[-1]
+    size = x.shape[-1] // self.num_heads
+    turned = self.turned or (lambda heads: heads)
 
-    def heads_of(name):  # [B, T, heads, d / heads]
-      y = _Dense(width, name=name)(x)
-      return y.reshape(*y.shape[:2], self.num_heads, -1)
+    def heads_of(name, number):  # [B, T, number, d / num_heads]
+      y = self.dense(number * size, name=name)(x)
+      return y.reshape(*y.shape[:2], number, size)
 
-    query, key, value = map(heads_of, ("query", "key", "value"))
+    query = turned(heads_of("query", self.num_heads))
+    key = turned(heads_of("key", self.num_kv_heads))
+    value = heads_of("value", self.num_kv_heads)
     mixed = jax.nn.dot_product_attention(query, key, value, is_causal=True)
-    return _Dense(width, name="out")(mixed.reshape(x.shape))
+    return self.dense(x.shape[-1], name="out")(mixed.reshape(x.shape))

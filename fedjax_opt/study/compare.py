@@ -165,7 +165,6 @@ def compare(
     criterion, metric, validation is not None, options, is_tuned
   )
   params = inputs.checked_params(params, may_be_function=True)
-  crossed_seeds = tuning.crossed_seeds([*seeds, *report_seeds], crossed or 0)
   runs = StudyRuns(
     params=params,
     data=data,
@@ -174,10 +173,7 @@ def compare(
     test=test,
     criterion=criterion,
     options=options,
-    seeds=seeds,
-    report_seeds=report_seeds,
-    is_nested=nested,
-    crossed=crossed_seeds,
+    design=tuning.Design.of(seeds, report_seeds, nested, crossed),
     own_models=own_models,
   )
   clients = runs.check(methods, conditions, metric)
@@ -257,17 +253,13 @@ def _about(
     options: the options that all runs share.
     is_tuned: whether any method chose among settings.
   """
-  tuning_seeds = runs.report_seeds if runs.is_nested else runs.seeds
-  crossed = zip(tuning.CROSSED, runs.crossed, strict=True)
   return {
     **sizes.of_task(runs.params, runs.validation, runs.test),
     **sizes.client_sizes(clients),
     # These options are here for their place in the report, before the others.
     **{name: options[name] for name in sizes.WORK if name in options},
     "rounds": runs.rounds,
-    **({"seeds of tuning": tuning_seeds} if is_tuned else {}),
-    "seeds of the report": runs.report_seeds,
-    **{name: seeds for name, seeds in crossed if seeds},
+    **runs.design.facts(is_tuned),
     **{n: v for n, v in options.items() if isinstance(v, int | float | str)},
     **environment.record(),
   }

@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks.fields import (
-  checked,
-  function,
-  mapping_of,
-)
+from fedjax_opt.checks.errors import reworded_errors
+from fedjax_opt.checks.fields import checked, function, mapping_of
 from fedjax_opt.checks.values import check_choice
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.example_parts import (
+  TEST_FRACTION,
+  VALIDATION_FRACTION,
+  ExampleParts,
+)
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.config import DEFAULTS
-from fedjax_opt.engine.own_models import ExampleParts, OwnModels, own_parts
+from fedjax_opt.engine.own_models import OwnModels
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.metric_names import examples_of
 from fedjax_opt.results.selection import Criterion
@@ -45,6 +48,27 @@ class Method(NamedTuple):
   options: Mapping[str, Any] = {}
 
 
+def _own_parts(data: ClientData, seed: int) -> ExampleParts:
+  """A fifth of each client's examples for test, a tenth of the rest to choose.
+
+  Raises:
+    TypeError: if the clients are on disk.
+    ValueError: if they have too few examples.
+  """
+  if not isinstance(data, ClientData):
+    raise TypeError(
+      "own_models: clients' own examples are held out in memory; data must be "
+      "a ClientData, or a function that returns one"
+    )
+  with reworded_errors("own_models"):
+    return ExampleParts.of(
+      data,
+      seed,
+      ("fraction", TEST_FRACTION),
+      ("fraction", VALIDATION_FRACTION),
+    )
+
+
 class StudyRuns(NamedTuple):
   """What all cells of a study share, and how they run: see `compare`."""
 
@@ -55,12 +79,9 @@ class StudyRuns(NamedTuple):
   test: Any
   criterion: Criterion
   options: Mapping[str, Any]
-  seeds: list[int]
-  report_seeds: list[int]
-  is_nested: bool
-  crossed: tuple[list[int], list[int]]
+  design: tuning.Design
   own_models: PerExampleFn | None
-  own_parts: Callable[[Any, int], ExampleParts] = own_parts
+  own_parts: Callable[[Any, int], ExampleParts] = _own_parts
 
   def check(
     self,
@@ -81,7 +102,7 @@ class StudyRuns(NamedTuple):
     for i, condition in enumerate(conditions):
       # Clients are made, and hold examples out, once for each seed.
       data = functools.cache(self.data) if callable(self.data) else self.data
-      runs = self._replace(data=data, own_parts=functools.cache(own_parts))
+      runs = self._replace(data=data, own_parts=functools.cache(_own_parts))
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
@@ -100,7 +121,7 @@ class StudyRuns(NamedTuple):
           raise type(error)(f"{prefix}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
-        seed = self.report_seeds[0]
+        seed = self.design.report_seeds[0]
         data = _of_seed(runs._data_under(condition), seed)
         if self.own_models:
           data = runs.own_parts(data, seed).train
@@ -113,9 +134,10 @@ class StudyRuns(NamedTuple):
     runs = [("metric", metric, first_grid, True)]
     if tuning.num_settings(method.grid) > 1:
       chosen_by = self.criterion.metric
-      runs.append(("criterion", chosen_by, method.grid, self.is_nested))
+      runs.append(("criterion", chosen_by, method.grid, self.design.is_nested))
     for name, measured, grid, is_fresh in runs:
-      seeds = self.report_seeds if is_fresh else self.seeds
+      design = self.design
+      seeds = design.report_seeds if is_fresh else design.seeds
       simulator, own_models = self._simulator(
         method, condition, grid, seeds, is_fresh
       )
@@ -150,9 +172,8 @@ class StudyRuns(NamedTuple):
       return PointResults(points, result.history, self.criterion, seconds)
 
     cell = tuning.tune_and_report(
-      label, condition, run, method.grid, self.seeds, self.report_seeds,
-      self.is_nested, self.crossed,
-    )  # fmt: skip
+      label, condition, run, method.grid, self.design
+    )
     sets = sizes.example_sets(self.validation, self.test)
     return dataclasses.replace(cell, sets=sets)
 

@@ -8,7 +8,7 @@ seeds are those that the paper says.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,6 @@ BUDGETS = ("equal", "unequal")
 # The default number of fresh seeds for the report. It does not depend on how
 # long a run takes, or a study would differ between machines.
 NUM_REPORT_SEEDS = 10
-# The names of crossed seeds in a report.
-CROSSED = ("seeds of crossed partitions", "seeds on each of these")
 
 
 def num_settings(grid: Mapping[str, Sequence[float]]) -> int:
@@ -57,14 +55,50 @@ def fresh_seeds(seeds: Sequence[int], number: int | None = None) -> list[int]:
   return list(range(first, first + (number or NUM_REPORT_SEEDS)))
 
 
-def crossed_seeds(
-  used_seeds: Sequence[int], number: int
-) -> tuple[list[int], list[int]]:
-  """`number` seeds of partitions and of training, which nothing else uses."""
-  if not number:
-    return [], []
-  seeds = fresh_seeds(used_seeds, 2 * number)
-  return seeds[:number], seeds[number:]
+class Design(NamedTuple):
+  """The seeds of a study, and what they are for.
+
+  Attributes:
+    seeds: of tuning; not used if it is nested.
+    report_seeds: of the reported runs.
+    is_nested: whether each seed of the report chooses its own setting.
+    partition_seeds: of the partitions that are crossed; [] for none.
+    crossed_seeds: of the runs on each of these.
+  """
+
+  seeds: list[int]
+  report_seeds: list[int]
+  is_nested: bool
+  partition_seeds: list[int]
+  crossed_seeds: list[int]
+
+  @classmethod
+  def of(
+    cls,
+    seeds: list[int],
+    report_seeds: list[int],
+    is_nested: bool,
+    num_crossed: int | None,
+  ) -> "Design":
+    """With so many crossed partitions, and seeds, which nothing else uses."""
+    num = num_crossed or 0
+    new = fresh_seeds([*seeds, *report_seeds], 2 * num) if num else []
+    return cls(seeds, report_seeds, is_nested, new[:num], new[num:])
+
+  def facts(self, is_tuned: bool) -> dict[str, list[int]]:
+    """What a report says of them, by name.
+
+    Args:
+      is_tuned: whether any method chose among settings.
+    """
+    tuning_seeds = self.report_seeds if self.is_nested else self.seeds
+    named = {
+      "seeds of tuning": tuning_seeds if is_tuned else [],
+      "seeds of the report": self.report_seeds,
+      "seeds of crossed partitions": self.partition_seeds,
+      "seeds on each of these": self.crossed_seeds,
+    }
+    return {name: seeds for name, seeds in named.items() if seeds}
 
 
 def tune_and_report(
@@ -72,10 +106,7 @@ def tune_and_report(
   condition: Mapping[str, Any],
   run: Callable[..., PointResults],
   grid: Mapping[str, Sequence[float]],
-  seeds: Sequence[int],
-  report_seeds: Sequence[int],
-  is_nested: bool = False,
-  crossed: tuple[Sequence[int], Sequence[int]] = ((), ()),
+  design: Design,
 ) -> Cell:
   """Runs a grid, and its best setting with seeds that had no part in that.
 
@@ -90,34 +121,30 @@ def tune_and_report(
       these are not the seeds of tuning; crossed seeds are run with the seed of
       a partition as the fourth argument.
     grid: the settings to try; a single setting is not tuned.
-    seeds: the seeds of tuning; not used if it is nested.
-    report_seeds: seeds of the reported runs.
-    is_nested: whether each seed of the report chooses its own setting.
-    crossed: seeds of partitions, and of training, that are crossed.
+    design: the seeds.
 
   Returns:
     The cell, without what its files say.
   """
   tuning_runs = None
   if num_settings(grid) == 1:
-    report_runs = run(grid, report_seeds, True)
-  elif is_nested:
-    tuning_runs = run(grid, report_seeds, True)
+    report_runs = run(grid, design.report_seeds, True)
+  elif design.is_nested:
+    tuning_runs = run(grid, design.report_seeds, True)
     report_runs = _best_of_each_seed(tuning_runs)
   else:
-    tuning_runs = run(grid, seeds, False)
+    tuning_runs = run(grid, design.seeds, False)
     best = tuning_runs.outcome.best
     best_grid = best and {name: [best.hyperparameters[name]] for name in grid}
-    report_runs = best and run(best_grid, report_seeds, True)
-  partition_seeds, training_seeds = crossed
-  on_partition = lambda seed: run(grid, training_seeds, True, seed)
+    report_runs = best and run(best_grid, design.report_seeds, True)
+  on_partition = lambda seed: run(grid, design.crossed_seeds, True, seed)
   return Cell(
     method,
     condition,
     tuning_runs,
     report_runs,
-    is_nested=is_nested and tuning_runs is not None,
-    crossed=tuple(map(on_partition, partition_seeds)),
+    is_nested=design.is_nested and tuning_runs is not None,
+    crossed=tuple(map(on_partition, design.partition_seeds)),
   )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import evaluation
+from fedjax_opt.data import population as population_module
 from fedjax_opt.engine import feed
 from tests.helpers import jax_problems
 from tests.helpers.jax_problems import assert_same
@@ -90,9 +91,9 @@ def test_seeds_have_cohorts_of_their_own(population):
 
 @pytest.mark.slow
 def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
-  monkeypatch.setattr(feed, "NUM_SAMPLED", 3)
+  monkeypatch.setattr(population_module, "_NUM_SAMPLED", 3)
   population = fo.Population.of_client_data(tmp_path / "p", TASK.data)
-  sample = feed.sample_of(population)
+  sample = population.sample()
   assert sample.sizes.tolist() == [13, 20, 9]
   result = fo.simulate(FED_AVG, TASK.params, population, **OPTIONS)
   initial = EVALUATE(TASK.params, sample, None)["train_loss"]
@@ -100,11 +101,11 @@ def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
 
 
 def test_a_sample_has_examples(tmp_path, monkeypatch):
-  monkeypatch.setattr(feed, "NUM_SAMPLED", 2)
+  monkeypatch.setattr(population_module, "_NUM_SAMPLED", 2)
   rows = [[], [0, 1], [], [2]]
   data = fo.ClientData.from_partition({"x": np.arange(3.0)}, rows)
   population = fo.Population.of_client_data(tmp_path / "p", data)
-  assert feed.sample_of(population).sizes.tolist() == [0, 2]
+  assert population.sample().sizes.tolist() == [0, 2]
 
 
 def test_only_the_cohort_is_at_hand(population):

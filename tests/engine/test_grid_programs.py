@@ -169,6 +169,16 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   chex.assert_trees_all_close(outcome(result), outcome(expected), **tolerance)
 
 
+def test_what_is_compiled_stays():
+  options = {n: v for n, v in SETTINGS.items() if n != "rounds"}
+  simulator = fo.Simulator(make(0.1, 0.1), TASK.data, **options)
+  simulator.trace(TASK.params)
+  rounds = simulator._programs.compile(["rounds"])
+  both = simulator._programs.compile(["evaluation"])
+  assert both.keys() == {"rounds", "evaluation"}
+  assert both["rounds"] is rounds["rounds"]
+
+
 # Settings that have diverged are dropped; those that fit are vectorized.
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import evaluation
-from fedjax_opt.engine.own_models import ExampleParts, OwnModels
+from fedjax_opt.data.example_parts import ExampleParts
+from fedjax_opt.engine.own_models import OwnModels
 from tests.helpers import cases, jax_problems
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 1, 9), seed=3)

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt.arrays import sharding, trees
-from fedjax_opt.base import client_output
+from fedjax_opt.base import client_output, round_key
 from fedjax_opt.checks import functions
 from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine.config import Config
@@ -97,7 +97,7 @@ class Cohort:
     # ran before. For a client that started from an older version, the round is
     # that of this version.
     self._run_key = key
-    self._round_key = jax.random.fold_in(key, round)
+    self._round_key = round_key(key, round)
     self.clients, self._scale = round_data.clients, round_data.scale
     if round_data.clients is None:
       self.clients, self._scale = config.sampler.draw(
@@ -461,7 +461,7 @@ class Cohort:
       return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
 
     def of_client(staleness, draw, i):
-      key = jax.random.fold_in(self._run_key, self.round - staleness)
+      key = round_key(self._run_key, self.round - staleness)
       key = jax.random.fold_in(jax.random.fold_in(key, stream), i)
       # The same client may start from one version several times.
       return jnp.where(draw > 0, jax.random.fold_in(key, draw), key)

@@ -287,7 +287,10 @@ def test_the_list_and_the_help(capsys):
   words = " ".join(text.split())
   assert words.count("; done, see experiments/") == len(done) > 0
   assert call("--help", program=reproduce) == 0
-  assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
+  text = capsys.readouterr().out
+  assert all(
+    f"\n  --{name} " in text.replace("[no]", "") for name in reproduce.FLAGS
+  )
 
 
 def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):

@@ -144,7 +144,7 @@ def test_methods_times_conditions():
   ]
   assert cells[0].grid == {"client_lr": [0.1, 1.0]}
   assert cells[0].spec.seed == [3, 4]
-  assert cells[0].report_seeds == list(range(5, 15))
+  assert cells[0].design.report_seeds == list(range(5, 15))
   assert {"--alpha=1.0", "--client_lr=0.1,1"} <= set(arguments(cells[0].spec))
   report = arguments(cells[0].spec.at({"client_lr": 0.1}, [5, 6]))
   assert {"--client_lr=0.1", "--seed=5,6", "--local_steps=2"} <= set(report)
@@ -345,11 +345,11 @@ def test_the_command_of_a_run_can_be_called(tmp_path):
 
 def test_ten_fresh_seeds_report_unless_a_number_is_given():
   (cell,) = planned(FED_AVG, RATES)
-  assert (cell.spec.seed, cell.report_seeds) == ([0], list(range(1, 11)))
+  assert (cell.spec.seed, cell.design.report_seeds) == ([0], list(range(1, 11)))
   (seeded_cell,) = planned(FED_AVG, RATES, "--seed=0,4,2")
-  assert seeded_cell.report_seeds == list(range(5, 15))
+  assert seeded_cell.design.report_seeds == list(range(5, 15))
   (cell_of_two,) = planned(FED_AVG, RATES, "--report_seeds=2")
-  assert cell_of_two.report_seeds == [1, 2]
+  assert cell_of_two.design.report_seeds == [1, 2]
 
 
 def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
@@ -360,10 +360,10 @@ def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
 
 def test_crossed_seeds_are_fresh_and_each_partition_is_a_run():
   (plain,) = planned(FED_AVG, RATES, "--report_seeds=2")
-  assert plain.crossed == ([], [])
+  assert plain.design[3:] == ([], [])
   (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--crossed=3")
-  assert cell.crossed == ([3, 4, 5], [6, 7, 8])
-  spec = cell.spec.crossed(4, cell.crossed[1])
+  assert cell.design[3:] == ([3, 4, 5], [6, 7, 8])
+  spec = cell.spec.crossed(4, cell.design.crossed_seeds)
   assert (spec.partition_seed, spec.seed) == (4, [6, 7, 8])
   assert spec.grid == cell.spec.grid
   assert spec.values()["partition_seed"] == 4
