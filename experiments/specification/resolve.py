@@ -5,7 +5,8 @@ them fit together.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.specification import clients_on_disk, method
@@ -109,15 +110,35 @@ def _given_or(flag_values: FlagValues, name: str, default: Any) -> Any:
 def _task(flag_values: FlagValues) -> ChosenEntry:
   """The task, with its defaults filled in."""
   task = TASK.choose(flag_values, flag_values["task"])
-  for flag in _FILES:
-    if flag_values[flag] is not None and flag not in task.choice.takes:
-      owners = [n for n, entry in TASK.registry.items() if flag in entry.takes]
-      TASK.refuse(flag, repr(flag_values[flag]), owners, task.name)
+  given = [flag for flag in _FILES if flag_values[flag] is not None]
+  if foreign := [flag for flag in given if flag not in task.choice.takes]:
+    flag = foreign[0]
+    owners = _tasks_with(flag, foreign, str(flag_values["data_file"] or ""))
+    TASK.refuse(flag, repr(flag_values[flag]), owners, task.name)
   # Without a folder of data, a run can still be planned.
   values = {n: value for n, value in flag_values.items() if n != "data_dir"}
   task.choice.check_given(task.name, values)
   static = task.choice.resolve(flag_values)
   return dataclasses.replace(task, static={**task.static, **static})
+
+
+def _tasks_with(flag: str, others: Sequence[str], file: str) -> list[str]:
+  """The tasks that take a flag, those first that fit all that is given.
+
+  Args:
+    flag: name of the flag.
+    others: flags that are given too.
+    file: path of the user's own file, "" without one.
+  """
+  suffix = pathlib.PurePath(file).suffix
+
+  def misfits(name: str) -> int:
+    entry = TASK.registry[name]
+    reads = suffix in entry.needs.get("data_file", "")
+    return sum(other not in entry.takes for other in others) + (not reads)
+
+  owners = [n for n, entry in TASK.registry.items() if flag in entry.takes]
+  return sorted(owners, key=misfits)
 
 
 # Fields with defaults of their own.
