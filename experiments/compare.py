@@ -155,14 +155,14 @@ def _planned_and_existing(
   planned, configs = planned_cells.plan(request), [run.config for run in runs]
   # A flag that differs only between planned cells may be a method's own.
   varied = list(planned[0].condition)
-  for cell in planned:
-    # A cohort size that the data determine counts as that of the runs.
-    config = {"cohort_size": configs[0].get("cohort_size")} | cell.spec.values()
+  # Defaults that the clients limit count as those of the runs.
+  values = [cell.spec.as_limited_in(configs[0]).values() for cell in planned]
+  for config in values:
     names = cell_runs.varied_among([*configs, config])
     varied += [name for name in names if name not in varied]
   planned = [
-    cell._replace(condition={n: cell.spec.values().get(n) for n in varied})
-    for cell in planned
+    cell._replace(condition={n: config.get(n) for n in varied})
+    for cell, config in zip(planned, values, strict=True)
   ]
   own_labels = [method.get("label") for method in request.methods]
   unlabelled = [cell for cell in planned if cell.method not in own_labels]

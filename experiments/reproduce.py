@@ -61,8 +61,8 @@ class Request:
       all.
     size: How large the runs are.
       - smoke: seconds, to see that it works; needs no data
-      - cpu: smaller than the paper, as each caption says
-      - paper: the paper's own setting
+      - cpu: hours on a few cores; smaller than the paper, as each caption says
+      - paper: the paper's own setting; most want an accelerator
     data_dir: Folder of tensorflow_datasets.
     pretrained_dir: Folder of pretrained encoders, each in a folder with its
       name. Without it, runs that need one are left out.

@@ -51,6 +51,9 @@ ClientRule = Annotated[
 STREAMS = 2
 
 
+VERSION = "0.1.0"  # Of the package.
+
+
 def run_key(seed: ArrayLike) -> jax.Array:
   """The random key from which a run with this seed draws.
 
@@ -61,7 +64,7 @@ def run_key(seed: ArrayLike) -> jax.Array:
 
 
 def round_key(key: jax.Array, round: ArrayLike) -> jax.Array:
-  """The random key of a round, of which its cohort is drawn.
+  """The random key of a round, from which all of the round is drawn.
 
   Args:
     key: [] random key of the run.
@@ -69,8 +72,6 @@ def round_key(key: jax.Array, round: ArrayLike) -> jax.Array:
   """
   return jax.random.fold_in(key, round)
 
-
-VERSION = "0.1.0"  # Of the package.
 
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`
 # is a `ClientData`, `test` a batch of all test examples or None. It is called

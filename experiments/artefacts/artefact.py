@@ -27,12 +27,7 @@ ORIGINS = {
   "ours": "not in the paper",
 }
 
-# Name of a size -> what it is for.
-SIZES = {
-  "smoke": "seconds, to see that it works; no data are needed",
-  "cpu": "hours on a few cores: smaller, as the caption says",
-  "paper": "the setting of the paper; most want an accelerator",
-}
+SIZES = ("smoke", "cpu", "paper")  # Those of runs, from small to large.
 
 Key = tuple[str, ...]  # The key of a cell: its row, its column, ...
 Records = Mapping[Key, Record]  # The records of cells; some may be missing.
@@ -165,7 +160,7 @@ class Artefact:
   recipes: Callable[[GridChoices], dict[Key, Recipe]]
   blocks: Callable[[Records], list[Block]]
   keep: Callable[[Run], RecordedParts]
-  sizes: tuple[str, ...] = tuple(SIZES)
+  sizes: tuple[str, ...] = SIZES
   origin: str = "paper"
   needs: str = ""
 

@@ -15,7 +15,12 @@ from experiments.single_run import building, timetables, tracking
 from experiments.single_run.loading import Loaded, load
 from experiments.single_run.timetables import Timetables
 from experiments.specification.choice_flags import check_absent
-from experiments.specification.spec import COHORT_SIZE, Spec
+from experiments.specification.spec import (
+  COHORT_SIZE,
+  LIMITED,
+  SIZE_FLAGS,
+  Spec,
+)
 from experiments.tasks import Task, base
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
@@ -42,6 +47,7 @@ class Job(NamedTuple):
     simulator: computes all points.
     timetables: the timetable of each seed; None without a clock.
     output_dir: the folder of the run.
+    limited: flags whose defaults the clients limited.
   """
 
   spec: Spec
@@ -53,6 +59,7 @@ class Job(NamedTuple):
   simulator: fo.Simulator
   timetables: Timetables | None
   output_dir: pathlib.Path
+  limited: list[str]
 
   @property
   def task(self) -> Task:
@@ -68,7 +75,8 @@ class Job(NamedTuple):
   def config(self) -> dict[str, Any]:
     """The content of config.json."""
     digests = timetables.with_clock_files(self.spec, self.loaded.digests)
-    return self.spec.values() | {digest.DATA_DIGESTS: digests}
+    config = self.spec.values() | {digest.DATA_DIGESTS: digests}
+    return config | ({LIMITED: self.limited} if self.limited else {})
 
   @property
   def rounds(self) -> int:
@@ -128,11 +136,12 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   task, clients = loaded.task, loaded.clients
   _check_task(spec, task)
   num_clients = clients[spec.seed[0]].num_clients
-  spec = dataclasses.replace(
-    spec,
-    cohort_size=_cohort_size(spec, num_clients),
-    batch_size=_batch_size(spec, clients.values()),
-  )
+  sizes = {
+    "cohort_size": _cohort_size(spec, num_clients),
+    "batch_size": _batch_size(spec, clients.values()),
+  }
+  limited = [n for n in SIZE_FLAGS if getattr(spec, n) not in (None, sizes[n])]
+  spec = dataclasses.replace(spec, **sizes)
   _check_cohort(spec, num_clients)
   options = building.options_of(spec, task)
   make = building.algorithm_of(spec, task)
@@ -159,6 +168,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     simulator,
     made,
     output_dir,
+    limited,
   )
 
 
@@ -184,8 +194,9 @@ def _cohort_size(spec: Spec, num_clients: int) -> int:
 def _batch_size(
   spec: Spec, clients: Iterable[fo.ClientData | fo.Population]
 ) -> int:
-  """B, which the largest client limits if none was given."""
-  if "batch_size" in spec.user_flags:
+  """B, which the largest client limits if none was given; see `RunOptions`."""
+  is_fixed = spec.drop_remainder or spec.sampling == "replacement"
+  if "batch_size" in spec.user_flags or is_fixed:
     return spec.batch_size
   return min(spec.batch_size, max(int(c.sizes.max()) for c in clients))
 

@@ -103,7 +103,7 @@ class Flag(NamedTuple):
 
 
 def flags_of(record: type, helps: Mapping[str, str]) -> dict[str, Flag]:
-  """Name of a field -> its flag, of those fields that `Group.flag` made.
+  """Name of a field -> its flag, of those fields that a `Group` made.
 
   Args:
     record: a dataclass.

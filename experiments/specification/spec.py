@@ -38,6 +38,9 @@ CLIENT_DEFAULT, SERVER_DEFAULT = "delta_sgd", "sgd"
 # Clients in a round; examples in a batch; and the same if the clients come with
 # the data.
 COHORT_SIZE, BATCH_SIZE, BATCH_SIZE_OF_CLIENTS = 10, 64, 10
+# Flags whose defaults the clients may limit, and the entry of config.json that
+# names those of a run which they did.
+SIZE_FLAGS, LIMITED = ("cohort_size", "batch_size"), "limited_defaults"
 # The clients' data, if clients do not come with the task.
 PARTITION_DEFAULT, NUM_CLIENTS = "dirichlet", 100
 VALIDATION_SEED = 0
@@ -500,6 +503,16 @@ class Spec:
     user_flags = {**spec.user_flags, **partition}
     return dataclasses.replace(spec, **partition, user_flags=user_flags)
 
+  def as_limited_in(self, config: Mapping[str, Any]) -> "Spec":
+    """With the defaults that the clients limited when a run was prepared.
+
+    Args:
+      config: that of the run.
+    """
+    open_names = [n for n in SIZE_FLAGS if getattr(self, n) is None]
+    names = {*config.get(LIMITED, ()), *open_names} - self.user_flags.keys()
+    return dataclasses.replace(self, **{n: config[n] for n in names})
+
   def values(self) -> dict[str, Any]:
     """Every flag that has a value, in the order of the help."""
     flags = {}
@@ -541,7 +554,8 @@ def identity_of_config(
   identity = {
     name: value
     for name, value in config.items()
-    if (name not in FLAGS or FLAGS[name].is_identity) and name not in others
+    if (name not in FLAGS or FLAGS[name].is_identity)
+    and name not in (LIMITED, *others)
   }
   if identity.get("pretrained") is not None:  # Folders are moved.
     identity["pretrained"] = pathlib.Path(identity["pretrained"]).name

@@ -28,7 +28,8 @@ from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that do not depend on the method.
 _OF_NO_METHOD = {n for n, flag in spec.FLAGS.items() if not flag.is_identity}
-_OF_NO_METHOD |= {"device", "streams", "versions", "seed", digest.DATA_DIGESTS}
+_OF_NO_METHOD |= {"device", "streams", "versions", "seed", spec.LIMITED}
+_OF_NO_METHOD.add(digest.DATA_DIGESTS)
 # Parts that a report shows, if they are the same in all runs.
 _REPORTED = (
   "task", "partition", "alpha", "examples_per_client", "cohort_size",

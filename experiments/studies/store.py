@@ -56,10 +56,7 @@ class Store:
     run = load_run(folder)
     if not run.is_complete:
       return None
-    # The number and sizes of the clients may have limited defaults.
-    limited = {"cohort_size", "batch_size"} - set(spec.user_flags)
-    sizes = {name: run.config[name] for name in limited}
-    spec = dataclasses.replace(spec, **sizes)
+    spec = spec.as_limited_in(run.config)
     mismatch = other_flags_text(run.config, spec.identity)
     if (streams := run.config.get("streams")) != STREAMS:
       mismatch = f"streams={streams}, not {STREAMS}"

@@ -59,14 +59,17 @@ class ClientData:
     _check_lists(self.indices, self.sizes, self.num_examples)
 
   def __repr__(self) -> str:
-    shapes = ", ".join(
-      f"{name} {list(values.shape[1:])} {values.dtype}"
-      for name, values in self.examples.items()
-    )
-    return (
-      f"ClientData({self.num_clients:,} clients, a pool of "
-      f"{self.num_examples:,} examples: {shapes})"
-    )
+    try:
+      shapes = ", ".join(
+        f"{name} {list(values.shape[1:])} {values.dtype}"
+        for name, values in self.examples.items()
+      )
+      return (
+        f"ClientData({self.sizes.shape[-1]:,} clients, a pool of "
+        f"{self.num_examples:,} examples: {shapes})"
+      )
+    except (AttributeError, IndexError, TypeError):  # A tree of other leaves.
+      return object.__repr__(self)
 
   @property
   def num_clients(self) -> int:

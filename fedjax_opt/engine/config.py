@@ -42,8 +42,9 @@ class RunOptions(TypedDict, total=False):
     sampler: who takes part: a `Sampler` of `fedjax_opt.samplers`, its name
       ('uniform', 'weighted', 'fixed'), or a function `(key, round) -> [C]
       int32 clients`. Default: 'uniform', without replacement.
-    batch_size: B, examples in a local batch. Default: 32, or those of the
-      largest client if it has fewer.
+    batch_size: B, examples in a local batch. Default: 32, or all examples of
+      the largest client of all seeds if they are fewer, without `replacement`
+      and `drop_remainder`.
     local_epochs: passes of a client over its examples in a round, any
       fraction. Default: 1, unless `local_steps` is given.
     local_steps: local steps in a round, instead of `local_epochs`.
@@ -420,8 +421,7 @@ class Config:
     """
     check_option_names(options, GRID_DEFAULTS)
     sizes = np.asarray(data.sizes)
-    fitting = {"batch_size": default_batch_size(int(np.max(sizes)))}
-    options = GRID_DEFAULTS | fitting | options
+    options = _with_fitting_batch(options, int(np.max(sizes)))
     check_options(options)
     mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
@@ -488,9 +488,17 @@ def _vmaps_points(
   return options["grid_map"] != "scan"
 
 
-def default_batch_size(largest: int) -> int:
-  """B if none is given, by the number of examples of the largest client."""
-  return min(DEFAULTS["batch_size"], largest)
+def _with_fitting_batch(options, largest):
+  """All options, the default batch no larger than the largest client.
+
+  Batches that must be full, or are drawn with replacement, are of one size
+  whatever the clients are.
+  """
+  options, given = GRID_DEFAULTS | options, options
+  is_fixed = options["replacement"] or options["drop_remainder"]
+  if "batch_size" in given or is_fixed:
+    return options
+  return options | {"batch_size": min(options["batch_size"], largest)}
 
 
 def _cohort_size(cohort_size: int | None, num_clients: int) -> int:

@@ -3,18 +3,16 @@
 import contextlib
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import numpy as np
 from jax import lax
 from jax.extend.core import Literal
-from jax.typing import ArrayLike
 
 from fedjax_opt import contract
 from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Params, run_key
-from fedjax_opt.engine.inputs import is_function_of_key
 from fedjax_opt.engine.programs import copies, quickly_compiled
 from fedjax_opt.engine.run_state import GridPoints, RunState
 
@@ -25,13 +23,14 @@ class InitialState:
 
   Attributes:
     points: the points of the run.
-    params: the initial model, or a function from a random key to one; checked.
+    draw: a function from a random key to the initial model, checked; None if
+      the model is given as arrays.
     model: the shapes of the initial model.
     num_clients: M.
   """
 
   points: GridPoints
-  params: Any
+  draw: Callable[[jax.Array], Params] | None
   model: Params
   num_clients: int
 
@@ -46,16 +45,14 @@ class InitialState:
     """The program that makes the state, given the initial models."""
     return jax.jit(self._states).lower(*self._inputs())
 
-  def make_state(self, on_host: bool) -> RunState:
+  def make_state(self, params: Params | None, on_host: bool) -> RunState:
     """The state of all points, in buffers of its own.
 
     Args:
+      params: the initial model; None if it is drawn.
       on_host: whether it is made on the processor.
     """
-    init, states = self._models, self._states
-    is_function = is_function_of_key(self.params)
-    if is_function:
-      init = quickly_compiled(init)
+    states = self._states
     if self.points.has_axes:
       # A single run is not compiled: an algorithm may look at its model.
       states = quickly_compiled(states)
@@ -63,30 +60,33 @@ class InitialState:
     if on_host:
       device = jax.default_device(target.host())
     with device:
-      models = init(self.points.seed_numbers)
+      models = params
+      if self.draw is not None:
+        models = quickly_compiled(self._drawn)(self.points.seed_numbers)
       server, client_state = copies(states(models, self.points.hyperparameters))
       frozen_leaves = self._frozen(models)
-      if not is_function:  # They are in the caller's buffers.
+      if self.draw is None:  # They are in the caller's buffers.
         frozen_leaves = copies(frozen_leaves)
       return RunState(server, client_state, frozen_leaves)
 
   def _inputs(self):
-    models = jax.eval_shape(self._models, self.points.seed_numbers)
+    models = self.model
+    if self.draw is not None:
+      models = jax.eval_shape(self._drawn, self.points.seed_numbers)
     return models, self.points.hyperparameters
 
-  def _models(self, seeds):
+  def _drawn(self, seeds):
     """The initial models; of a grid, leaves by seed are [seeds, ...]."""
-    if not self.points.has_axes or not is_function_of_key(self.params):
-      return model_of(self.params, seeds)
-    draw = lambda seed: self._part(model_of(self.params, seed), True)
+    model_of = lambda seed: self.draw(run_key(seed))
+    if not self.points.has_axes:
+      return model_of(seeds)
+    draw = lambda seed: self._part(model_of(seed), True)
     # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
     # of QR decompositions, by which orthogonal matrices are drawn.
     models = lax.map(draw, seeds)
     if all(jax.tree.leaves(self._is_by_seed)):
       return models
-    return trees.merge(
-      models, self._part(model_of(self.params, seeds[0]), False)
-    )
+    return trees.merge(models, self._part(model_of(seeds[0]), False))
 
   def _frozen(self, models):
     """Frozen leaves of the initial models: those by seed, and the others."""
@@ -136,24 +136,17 @@ class InitialState:
 
     All do, as far as that is known, if none is frozen.
     """
-    is_grid_of_keys = self.points.has_axes and is_function_of_key(self.params)
+    is_grid_of_keys = self.points.has_axes and self.draw is not None
     if not is_grid_of_keys or frozen.model_leaves(self._server_shapes) is None:
-      return jax.tree.map(lambda leaf: bool(is_grid_of_keys), self.model)
-    draw = lambda seed: model_of(self.params, seed)
+      return jax.tree.map(lambda leaf: is_grid_of_keys, self.model)
+    model_of = lambda seed: self.draw(run_key(seed))
     structure = jax.tree.structure(self.model)
-    return structure.unflatten(_which_depend(draw, np.uint32(0)))
+    return structure.unflatten(_which_depend(model_of, np.uint32(0)))
 
   def _part(self, models, by_seed):
     """The leaves that depend on the seed, or the others; None elsewhere."""
     take = lambda is_by_seed, leaf: leaf if is_by_seed is by_seed else None
     return jax.tree.map(take, self._is_by_seed, models)
-
-
-def model_of(params: Any, seed: ArrayLike) -> Params:
-  """The initial model of a seed, given it or a function from a random key."""
-  if is_function_of_key(params):
-    return params(run_key(seed))
-  return params
 
 
 def _which_depend(function, argument):

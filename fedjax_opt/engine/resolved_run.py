@@ -1,7 +1,6 @@
 """From what a `Simulator` was given, and a model, to a run: all resolved."""
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,14 +10,14 @@ import numpy as np
 
 from fedjax_opt import contract
 from fedjax_opt.arrays import target
-from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.base import Algorithm, Params, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, client_work, inputs
 from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
 from fedjax_opt.engine.config import PLAIN_EXECUTION, Config
-from fedjax_opt.engine.initial_state import InitialState, model_of
-from fedjax_opt.engine.run_state import GridPoints
+from fedjax_opt.engine.initial_state import InitialState
+from fedjax_opt.engine.run_state import GridPoints, RunState
 from fedjax_opt.engine.traced import versions
 from fedjax_opt.schedules.timetable import Timetable
 from fedjax_opt.transforms.options import with_options
@@ -30,15 +29,22 @@ class ResolvedRun(NamedTuple):
   Attributes:
     config: its options.
     initial_state: how its state before round 0 is made.
+    params: the initial model, checked; None if it is drawn.
   """
 
   config: Config
   initial_state: InitialState
+  params: Params | None
 
   @property
   def points(self) -> GridPoints:
     """Its points."""
     return self.initial_state.points
+
+  def make_state(self) -> RunState:
+    """Its state before round 0."""
+    on_host = self.config.starts_on_host
+    return self.initial_state.make_state(self.params, on_host)
 
 
 class RunResolver:
@@ -79,11 +85,13 @@ class RunResolver:
       check_is_schedule(schedule)
       if isinstance(schedule, Timetable):
         clock = self._clock_of([schedule])
-    self.config_without_model = self.config(None, clock)
-    self._run: ResolvedRun | None = None
-    self._run_key: tuple[Any, ...] = ()
+    self.config_without_model = self.config_for(None, clock)
+    self._config_of_clock: Config | None = None
+    # The last run that was resolved, without its model, and what it was for.
+    self._resolved: tuple[Config, InitialState] | None = None
+    self._resolved_for: tuple[Any, ...] = ()
 
-  def config(
+  def config_for(
     self, model: Params | None, clock: Clock | None, **changes: Any
   ) -> Config:
     """The options, resolved.
@@ -93,7 +101,7 @@ class RunResolver:
       clock: of the run's schedule, or None.
       **changes: options in place of those given.
     """
-    points = self.points(self._seeds or (0,), None)
+    points = self.points_for(self._seeds or (0,), None)
     return Config.create(
       self._data,
       {**self._options, **changes},
@@ -102,7 +110,15 @@ class RunResolver:
       clock=clock,
     )
 
-  def points(self, seeds: Sequence[int], clock: Clock | None) -> GridPoints:
+  def config_of_clock(self, clock: Clock | None) -> Config:
+    """The options without a model, for one way to compute; the last is kept."""
+    config = self._config_of_clock
+    if config is None or config.clock is not clock:
+      config = self.config_for(None, clock, **PLAIN_EXECUTION)
+      self._config_of_clock = config
+    return config
+
+  def points_for(self, seeds: Sequence[int], clock: Clock | None) -> GridPoints:
     """The points of a run with these seeds, on a schedule."""
     make, settings = self._make, list(itertools.product(*self._grid.values()))
     if clock is not None and clock.is_stale:
@@ -131,22 +147,26 @@ class RunResolver:
     for seed in seeds:
       inputs.SEED.check("seed", seed)
     params = inputs.checked_params(params, self._seeds is not None)
-    is_function = inputs.is_function_of_key(params)
-    model = params
-    if not is_function:
-      model = jax.tree.flatten(jax.eval_shape(lambda: params))
-    key = model, tuple(seeds), target.present(), target.device_bytes()
-    if self._run_key != key:
-      self._run, self._run_key = self._resolved(params, tuple(seeds)), key
-    elif not is_function:
-      start = dataclasses.replace(self._run.initial_state, params=params)
-      self._run = self._run._replace(initial_state=start)
-    return self._run
+    draw = params if inputs.is_function_of_key(params) else None
+    model = None if draw else jax.eval_shape(lambda: params)
+    resolved_for = (
+      draw, jax.tree.flatten(model), tuple(seeds), target.present(),
+      target.device_bytes(),
+    )  # fmt: skip
+    if self._resolved_for != resolved_for:
+      self._resolved = self._resolve(draw, model, tuple(seeds))
+      self._resolved_for = resolved_for
+    return ResolvedRun(*self._resolved, None if draw else params)
 
-  def _resolved(self, params, seeds):
-    model = jax.eval_shape(functools.partial(model_of, params), np.uint32(0))
+  def _resolve(self, draw, model, seeds):
+    """The options, and how the initial state is made; see `resolve`."""
+    if draw is not None:
+      model = jax.eval_shape(lambda seed: draw(run_key(seed)), np.uint32(0))
     clock = self._clock_with(model, seeds)
-    config, points = self.config(model, clock), self.points(seeds, clock)
+    config, points = (
+      self.config_for(model, clock),
+      self.points_for(seeds, clock),
+    )
     algorithm = points.make(**self._first_point)
     contract.check_statistics(algorithm, model, config.plan.is_full)
     if config.clips_updates and not algorithm.may_be_clipped:
@@ -155,7 +175,7 @@ class RunResolver:
         "sent, and the server would get less of it; must be 'reject', or "
         "another algorithm, such as fed_avg"
       )
-    initial_state = InitialState(points, params, model, config.num_clients)
+    initial_state = InitialState(points, draw, model, config.num_clients)
     config = client_state.resolve_client_memory(
       config, algorithm, initial_state.shapes.client_state
     )
@@ -170,7 +190,7 @@ class RunResolver:
       has_secret_noise=algorithm.has_secret_noise,
       costs_differ=algorithm.costs_differ,
     )
-    return ResolvedRun(config, initial_state)
+    return config, initial_state
 
   def _clock_with(self, model, seeds):
     """The clock of the runs of these seeds; None without a schedule.

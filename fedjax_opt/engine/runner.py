@@ -13,8 +13,8 @@ from fedjax_opt import multi_process
 from fedjax_opt.arrays import target, trees
 from fedjax_opt.base import Params, State
 from fedjax_opt.checks import functions
-from fedjax_opt.engine.initial_state import InitialState
 from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.resolved_run import ResolvedRun
 from fedjax_opt.engine.run_programs import RunPrograms
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.stop_signals import StopSignals
@@ -29,7 +29,7 @@ class Runner:
 
   Attributes:
     programs: the compiled programs of the run.
-    initial_state: makes the state of round 0, once all has been traced.
+    resolved: the run; it makes the state of round 0, once all is traced.
     rounds: R.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
@@ -37,17 +37,15 @@ class Runner:
   """
 
   programs: RunPrograms
-  initial_state: InitialState
+  resolved: ResolvedRun
   rounds: int
   on_evaluation: Callable[[Report], Any] | None = None
   checkpoints: Checkpoints | None = None
   extra_metrics: Callable[[Report], Mapping[str, np.ndarray]] | None = None
 
   def __post_init__(self):
-    self._active_settings, self._config = (
-      self.programs.active_settings,
-      self.programs.config,
-    )
+    self._active_settings = self.programs.active_settings
+    self._config = self.programs.config
     self._tally = Tally(
       self._config.expected_size,
       self._active_settings.points.num_points,
@@ -56,7 +54,7 @@ class Runner:
     )
     self._feed = self.programs.open_feed()
     # Of the settings that are present.
-    self._shapes = self.initial_state.shapes
+    self._shapes = self.resolved.initial_state.shapes
     self._state: RunState | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
@@ -80,8 +78,7 @@ class Runner:
       if is_resumed:
         self._check_recorded(traced)
       else:
-        first = self.initial_state.make_state(self._config.starts_on_host)
-        self._state = self.programs.put(first)
+        self._state = self.programs.put(self.resolved.make_state())
       self._feed.start(filter(None, self._stops()), self._tally.done)
       self._compile()
       if self.programs.config.client_chunk != self._config.client_chunk:

@@ -40,16 +40,17 @@ from fedjax_opt.schedules.timetable import Timetable
 class SimulationState:
   """The state of a run between calls of `Simulator.run`.
 
-  In a grid of several points, all leaves have the leading axes [settings,
-  seeds], a setting being one combination of hyperparameters.
+  In a grid of several points, leaves of `server` and `client_state` have the
+  leading axes [settings, seeds], a setting being one combination of
+  hyperparameters.
 
   Attributes:
     round: rounds done.
     seeds: one for each run.
     server: the algorithm's state.
     client_state: what every client keeps, leaves [M, ...]; None if nothing.
-    frozen: the leaves of `server` that no round changes, which are not there,
-      once for all points, see `engine.initial_state`.
+    frozen: the leaves that no round changes, which `server` lacks: a pair, of
+      those that depend on the seed, [seeds, ...], and one copy of the others.
     config: the options of the run, resolved.
     grid: the values of its hyperparameters by name; {} for a single run.
   """
@@ -145,10 +146,10 @@ class Simulator:
       TypeError: if `params` are not floating-point arrays.
     """
     run = self._resolver.resolve(params, self._seeds_of(seed))
-    config, start = run
-    self._programs_with(config, run.points).trace_programs(start.shapes)
-    arrays = start.make_state(config.starts_on_host)
-    return SimulationState(0, run.points.seeds, *arrays, config, self._grid)
+    programs = self._programs_with(run.config, run.points)
+    programs.trace_programs(run.initial_state.shapes)
+    arrays, seeds = run.make_state(), run.points.seeds
+    return SimulationState(0, seeds, *arrays, run.config, self._grid)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -313,7 +314,7 @@ class Simulator:
         )
       return Runner(
         self._programs_with(run.config, run.points),
-        run.initial_state,
+        run,
         rounds,
         on_evaluation,
         checkpoints,
@@ -360,7 +361,7 @@ class Simulator:
     start, points, clock = run.initial_state, run.points, run.config.clock
     with target.use([device]):
       config = dataclasses.replace(
-        self._resolver.config(start.model, clock, **PLAIN_EXECUTION),
+        self._resolver.config_for(start.model, clock, **PLAIN_EXECUTION),
         has_secret_noise=run.config.has_secret_noise,
         costs_differ=run.config.costs_differ,
       )
@@ -389,12 +390,12 @@ class Simulator:
       # Each state has its own, of its seed and model.
       schedule = "a timetable for each seed"
       clock = getattr(getattr(state, "config", None), "clock", None)
-      own_config = self._resolver.config(None, clock, **PLAIN_EXECUTION)
+      own_config = self._resolver.config_of_clock(clock)
     inputs.check_state_belongs(
       state, SimulationState, own_config, self._seeds, self._grid, schedule
     )
     config = dataclasses.replace(state.config, evaluate=own_config.evaluate)
-    points = self._resolver.points(state.seeds, config.clock)
+    points = self._resolver.points_for(state.seeds, config.clock)
     programs = self._programs_with(config, points)
     shapes = jax.eval_shape(lambda: _arrays_of(state))
     try:

@@ -53,7 +53,7 @@ def bar_of_rounds(
     moves the bar.
 
   Raises:
-    ValueError: if tqdm is not installed.
+    ImportError: if tqdm is not installed.
   """
   with bar(rounds, "rounds", desc="compiling", **options) as progress_bar:
 
@@ -85,7 +85,7 @@ def with_progress(
     on_evaluation: the other callback, or None.
 
   Raises:
-    ValueError: if tqdm is not installed.
+    ImportError: if tqdm is not installed.
   """
   with bar_of_rounds(rounds) as show_rounds:
 

@@ -10,7 +10,7 @@ from fedjax_opt.base import Batch, Params, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import default_batch_size
+from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.results.names import format_number
 from fedjax_opt.study.words import span
 
@@ -130,14 +130,22 @@ def client_sizes(clients: Sequence[ClientSummary]) -> dict[str, str]:
 def reported_options(
   options: Mapping[str, Any], clients: Sequence[ClientSummary]
 ) -> dict[str, Any]:
-  """The options given, and defaults that a report tells where none is."""
+  """The options given, and defaults that a report tells where none is.
+
+  Args:
+    options: those of a method under a condition.
+    clients: the clients of all conditions, which may limit the default batch.
+  """
   given_options = {name: v for name, v in options.items() if v is not None}
-  largest = (int(summary.counts.sum(axis=1).max()) for summary in clients)
-  batch_sizes = set(map(default_batch_size, largest))
-  batch_size = batch_sizes.pop() if len(batch_sizes) == 1 else span(batch_sizes)
+  largest = [summary.counts.sum(axis=1).max() for summary in clients]
+  default, limited = (
+    DEFAULTS["batch_size"],
+    "all examples of the largest client",
+  )
+  batch_size = default if min(largest) >= default else limited
   defaults = {"cohort_size": "all", "batch_size": batch_size}
   if "schedule" in given_options:  # It says who takes part.
     del defaults["cohort_size"]
-  if not options.keys() & {"local_epochs", "local_steps"}:
+  if not given_options.keys() & {"local_epochs", "local_steps"}:
     defaults["local_epochs"] = 1
   return defaults | given_options

@@ -85,7 +85,7 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
   model = jax.eval_shape(lambda: {"w": jnp.ones((8, 8))})
   points = GridPoints(lambda: ALGORITHM, {}, 1, seeds=(0, 1, 2), is_grid=True)
   start = InitialState(points, draw, model, num_clients=4)
-  models = start.make_state(on_host=False).server.params
+  models = start.make_state(None, on_host=False).server.params
   expected = draw(jax.random.key(1))["w"]
   np.testing.assert_allclose(models["w"][0, 1], expected, atol=1e-5)
 

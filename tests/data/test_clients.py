@@ -63,6 +63,8 @@ def test_it_shows_sizes_and_no_arrays():
     "ClientData(2 clients, a pool of 3 examples: x [2] float32, y [] int32)"
   )
   assert "2 clients" in jax.eval_shape(lambda d: d, data).__repr__()
+  for other in (lambda _: None, np.ndim, np.sum):
+    assert "ClientData object" in repr(jax.tree.map(other, data))
 
 
 def test_is_a_pytree():

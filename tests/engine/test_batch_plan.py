@@ -172,6 +172,13 @@ def test_the_default_batch_is_at_most_the_largest_client(
   assert Config.create(data, options).plan.batch_size == batch_size
 
 
+@pytest.mark.parametrize("option", ["replacement", "drop_remainder"])
+def test_a_default_batch_that_must_be_full_is_not_limited(option):
+  data = SimpleNamespace(sizes=np.array([3, 5]), max_size=5)
+  with pytest.raises(ValueError, match="batch_size=32: must be at most 5"):
+    Config.create(data, {option: True})
+
+
 def test_steps_go_on_into_further_epochs():
   plan = BatchPlan.create(np.array(SIZES), 4, steps=5)
   drawn = draw(plan, SIZES)

@@ -1,6 +1,7 @@
 """Rounds some at a time, by `Simulator`; and when a program is compiled."""
 
 import functools
+import weakref
 
 import chex
 import jax
@@ -12,6 +13,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import evaluation
 from fedjax_opt.engine import programs
+from fedjax_opt.engine.config import Config
 from tests.helpers import jax_problems, linear
 from tests.helpers.compilations import compilations
 
@@ -96,6 +98,26 @@ def test_a_grid_in_pieces_is_as_at_once():
 
 
 @pytest.mark.slow
+def test_a_run_is_resolved_once_for_all_models_of_the_same_shapes(monkeypatch):
+  made, make = [], Config.create
+  simulator = fo.Simulator(FED_AVG, TASK.data, **OPTIONS)
+  recorded = lambda *arguments, **options: (
+    made.append(0) or make(*arguments, **options)
+  )
+  monkeypatch.setattr(Config, "create", recorded)
+  model = jax.tree.map(jnp.copy, TASK.params)
+  simulator.check(model)
+  simulator.trace(TASK.params)
+  simulator.init(TASK.params)
+  assert len(made) == 1
+  # The simulator keeps no model.
+  alive = weakref.ref(model["bias"])
+  del model
+  assert alive() is None
+  simulator.check({"bias": jnp.ones(2), "kernel": jnp.ones((4, 2))})
+  assert len(made) == 2
+
+
 def test_no_rounds_measure_the_model_as_it_is():
   simulator = fo.Simulator(FED_AVG, TASK.data, **OPTIONS)
   before = simulator.init(TASK.params)

@@ -271,6 +271,24 @@ def test_runs_that_are_there(full_study, tmp_path, runs, methods):
   assert "the setting was chosen with the seeds of the report" in text
 
 
+def test_a_default_that_clients_limited_is_no_condition(tmp_path):
+  flags = (
+    *("--task=digits_logistic", "--num_clients=4", "--examples_per_client=5"),
+    *("--rounds=1", "--seed=0,1"),
+  )
+  run = tmp_path / "run"
+  rule = ("--client=sgd", "--client_lr=1")
+  assert call(*flags, *rule, f"--output_dir={run}", "--noprogress") == 0
+  assert load_run(run).config["limited_defaults"] == ["batch_size"]
+  arguments = (f"--runs={run}", "--method=scaffold client_lr=1")
+  folder = tmp_path / "study"
+  output = (f"--output_dir={folder}", "--noprogress")
+  assert call(*flags, *arguments, *output, program=compare) == 0
+  rows = table_of(folder)
+  assert [row["method"] for row in rows] == ["FedAvg", "SCAFFOLD"]
+  assert not rows[0].keys() & {"cohort_size", "batch_size"}
+
+
 def test_settings_and_methods_that_diverged(copied, capsys):
   absurd = "--method=fed_avg client=sgd client_lr=1e38,2e38,3e38 label=Absurd"
   assert study(copied, absurd, FED_AVG, "--alpha=1") == 0
