@@ -38,7 +38,12 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.command_line import flags, help, parser, programs
 from experiments.processes import command, executors
-from experiments.specification.flag import Group, flags_of
+from experiments.specification.flag import (
+  Group,
+  check_fields,
+  flags_of,
+  kinds_of,
+)
 from fedjax_opt import plots
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import nearest
@@ -92,8 +97,7 @@ class Request:
   publish: bool = _FLAGS.option(False)
 
   def __post_init__(self):
-    for name, flag in FLAGS.items():
-      flag.field.check(name, getattr(self, name))
+    check_fields(self, FLAGS)
     executors.check(self.executor)
 
 
@@ -111,8 +115,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-  kinds = {name: flag.type for name, flag in FLAGS.items()}
-  request = Request(**dict(flags.read(parser.expanded(argv[1:]), kinds)))
+  given = flags.read(parser.expanded(argv[1:]), kinds_of(FLAGS))
+  request = Request(**dict(given))
   artefacts = [entry for name in request.artefact for entry in _named(name)]
   artefacts = list(dict.fromkeys(artefacts))
   if request.list:

@@ -8,6 +8,7 @@ from absl import flags
 
 from experiments.command_line import mistakes
 from experiments.specification import spec
+from experiments.specification.flag import kinds_of
 from experiments.specification.spec import Spec
 
 # Names between commas; in quotation marks they may have commas.
@@ -47,7 +48,7 @@ def _defined(kinds: tuple[tuple[str, Any], ...]) -> tuple[Any, list[Any]]:
 
 def kinds() -> dict[str, type]:
   """The flags of a run, with the types of their values."""
-  return {name: flag.type for name, flag in spec.all_flags().items()}
+  return kinds_of(spec.all_flags())
 
 
 def read(words: Iterable[str], kinds: Kinds) -> list[tuple[str, Any]]:

@@ -125,3 +125,20 @@ def flags_of(record: type, helps: Mapping[str, str]) -> dict[str, Flag]:
       } | field.metadata
       flags[field.name] = Flag(choice=choice_flag, **attributes)
   return flags
+
+
+def kinds_of(flags: Mapping[str, Flag]) -> dict[str, Any]:
+  """The types of the values of flags, by name."""
+  return {name: flag.type for name, flag in flags.items()}
+
+
+def check_fields(record: Any, flags: Mapping[str, Flag]) -> None:
+  """Checks the values that a record has for flags, None excepted.
+
+  Raises:
+    ValueError: naming the flag whose value is not allowed.
+  """
+  for name, flag in flags.items():
+    value = getattr(record, name, None)
+    if value is not None:
+      flag.field.check(name, value)

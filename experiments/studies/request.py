@@ -10,7 +10,13 @@ from typing import Any
 from experiments.command_line import flags, parser
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
-from experiments.specification.flag import Flag, Group, flags_of
+from experiments.specification.flag import (
+  Flag,
+  Group,
+  check_fields,
+  flags_of,
+  kinds_of,
+)
 from fedjax_opt.checks import fields, memory
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.files.folders import user_path
@@ -111,10 +117,7 @@ class Request:
   title: str | None = _STUDY.option()
 
   def __post_init__(self):
-    for name, flag in OF_STUDY.items():
-      value = getattr(self, name, None)
-      if value is not None:
-        flag.field.check(name, value)
+    check_fields(self, OF_STUDY)
     if self.metric:
       check_has_direction(self.metric)
     if self.seeds_needed is None:
@@ -168,7 +171,7 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
   lists = [name for name in spec.conditions() if run_kinds[name] is not bool]
   kinds = {name: kind for name, kind in run_kinds.items() if name not in lists}
   kinds |= dict.fromkeys(lists, str)
-  kinds |= {name: flag.type for name, flag in FLAGS.items()}
+  kinds |= kinds_of(FLAGS)
   places = {name: place for place, name in enumerate(kinds)}
   read = lambda words: sorted(  # A report shows them in this order.
     parser.given([argv[0], *words], intro, kinds, FLAGS),

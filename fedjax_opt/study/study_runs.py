@@ -70,7 +70,15 @@ def _own_parts(data: ClientData, seed: int) -> ExampleParts:
 
 
 class StudyRuns(NamedTuple):
-  """What all cells of a study share, and how they run: see `compare`."""
+  """What all cells of a study share, and how they run.
+
+  Attributes:
+    params, data, rounds, validation, test, criterion, options: see `compare`.
+    design: the seeds, and what they are for.
+    own_models: measures the models of clients' own; None without these.
+    own_parts: function from clients and a seed to their training examples, and
+      those held out of them.
+  """
 
   params: Any
   data: Any
