@@ -12,13 +12,13 @@ entry is all they need.
 import dataclasses
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Field, Rate
-from fedjax_opt.files.folders import user_path
 
 
 class Hyperparameter(NamedTuple):
@@ -100,7 +100,7 @@ def read_leaf_paths(name: str, text: str) -> tuple[str, ...]:
 
 
 def _check_is_file(name: str, path: str) -> None:
-  if not user_path(path).is_file():
+  if not os.path.isfile(os.path.expanduser(path)):
     raise ValueError(f"{name}={path!r}: there is no such file")
 
 

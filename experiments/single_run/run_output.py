@@ -189,8 +189,6 @@ class RunOutput:
     """The lines on the run's time, and on where its files are."""
     job, points = self._job, len(self._job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
-    settings = {n: v for n, v in result.computation.items() if v is not None}
-    flag_texts = [f"--{name}={value}" for name, value in settings.items()]
     lines = [
       f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
       f"({_rate(result):.1f} rounds/s), after "
@@ -200,7 +198,19 @@ class RunOutput:
     ]
     if result.history.rounds:
       lines.append(f"picture: {job.output_dir / 'curves.png'}")
-    return [*lines, f"to repeat bit for bit, add: {' '.join(flag_texts)}"]
+    return [*lines, self._how_to_repeat(result)]
+
+  def _how_to_repeat(self, result: Result) -> str:
+    """The line on how the run gives the same bits again."""
+    spec = self._job.spec
+    if spec.privacy and spec.dp_seed is None:
+      return (
+        "cannot be repeated: the noise of privacy is new in each run; "
+        "dp_seed=0 makes it the same, and the run not private"
+      )
+    settings = {n: v for n, v in result.computation.items() if v is not None}
+    flag_texts = [f"--{name}={value}" for name, value in settings.items()]
+    return f"to repeat bit for bit, add: {' '.join(flag_texts)}"
 
 
 def _rate(result: Result) -> float:

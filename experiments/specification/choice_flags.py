@@ -212,7 +212,9 @@ class ChoiceFlag:
         grid[flag] = parse_numbers(parameter.field, value, flag)
         continue
       if value is None and parameter.is_required:
-        raise ValueError(f"{flag}: must be given with {self.flag} {name}")
+        raise ValueError(
+          f"{self.flag}={name!r}: needs {flag}, {parameter.help}"
+        )
       static[flag] = value  # The factory decides what None means.
       if value is not None:
         parameter.check(flag, value)

@@ -76,6 +76,10 @@ def _pairs(folder: str) -> Any:
     raise ValueError(
       f"output_dir={folder!r}: does not exist; give the folder of a study"
     )
+  if (path.parent / "config.json").exists():
+    raise ValueError(
+      f"output_dir={folder!r}: is the folder of a run; give that of a study"
+    )
   try:
     text = io.StringIO(memory.read_text(path, _MAX_BYTES))
     # Labels may look like numbers, or like NA.

@@ -186,7 +186,9 @@ def check_choice(
   if value in accepted:
     return
   near = nearest(value, accepted, 3 if listing else 1)
-  hint = f"; did you mean {' or '.join(near)}?" if near else ""
+  *others, last = near or [""]
+  any_of = " or ".join(filter(None, [", ".join(others), last]))
+  hint = f"; did you mean {any_of}?" if near else ""
   wanted = listing or ", ".join(accepted)
   raise ValueError(f"{name}={value!r}: must be one of {wanted}{hint}")
 

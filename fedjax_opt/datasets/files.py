@@ -25,15 +25,21 @@ from fedjax_opt.files.folders import user_path
 _VERSION = 2
 
 
-def existing_folder(data_dir: str | os.PathLike) -> pathlib.Path:
+def existing_folder(
+  data_dir: str | os.PathLike, wanted: str = "must be an existing folder"
+) -> pathlib.Path:
   """The path of a folder with data.
+
+  Args:
+    data_dir: it.
+    wanted: what it must be, for the message.
 
   Raises:
     ValueError: if there is none.
   """
   root = user_path(data_dir)
   if not root.is_dir():
-    raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
+    raise ValueError(f"data_dir={str(data_dir)!r}: {wanted}")
   return root
 
 

@@ -118,7 +118,8 @@ def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
   if data_dir is None:
     default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return user_path(default)
-  return files.existing_folder(data_dir)
+  wanted = "must be an existing folder; make it to download the data set there"
+  return files.existing_folder(data_dir, wanted)
 
 
 def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:

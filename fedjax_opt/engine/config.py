@@ -421,8 +421,8 @@ class Config:
     """
     check_option_names(options, GRID_DEFAULTS)
     sizes = np.asarray(data.sizes)
-    options = _with_fitting_batch(options, int(np.max(sizes)))
     check_options(options)
+    options = _with_fitting_batch(options, int(np.max(sizes)))
     mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
     if clock is None:

@@ -8,6 +8,7 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import is_accuracy, reported_names
 from fedjax_opt.results.names import format_value
+from fedjax_opt.results.outcome import Edge, outcome_of
 from fedjax_opt.results.selection import Criterion, Point, Setting
 from fedjax_opt.results.text_tables import aligned
 
@@ -61,6 +62,8 @@ def closing_table(
     lines.append("none selected: every point diverged")
   elif len(settings) > 1:
     lines.append(f"* selected: {criterion}")
+    lines += map(_edge_line, outcome_of(history, points, criterion).edges)
+  lines += _no_gain(history, points, criterion)
   if len(rows) < len(settings):
     lines.append(
       f"best {len(rows)} of {len(settings)} settings; metrics.csv and "
@@ -69,6 +72,31 @@ def closing_table(
   if any(len(setting.points) > 1 for setting in rows):
     lines.append("± is the sample standard deviation over seeds")
   return "\n".join(lines)
+
+
+def _edge_line(edge: Edge) -> str:
+  """That a better value of a hyperparameter may lie outside the grid."""
+  return (
+    f"the best {edge.name}, {format_value(edge.value)}, is the {edge.side} "
+    "that was tried; a better one may lie outside the grid"
+  )
+
+
+def _no_gain(
+  history: History, points: Sequence[Point], criterion: Criterion
+) -> list[str]:
+  """A line if the best setting is no better than the initial model."""
+  if history.rounds[0] or not history.rounds[-1]:
+    return []
+  best = selection.rank(history, points, criterion)[0].points
+  values = history.values(criterion.metric)[best].mean(axis=0)
+  sign = 1 if criterion.direction == "max" else -1
+  if not sign * (values[-1] - values[0]) <= 0:
+    return []
+  start = _spread(values[:1], criterion.metric)
+  return [
+    f"no better than the initial model, whose {criterion.metric} is {start}"
+  ]
 
 
 def _columns(

@@ -74,9 +74,9 @@ def checked_output_dir(
     if resume:
       return folder
     raise ValueError(
-      f"output_dir={str(folder)!r}: holds another run (it has a config.json); "
-      "give a folder that is new or empty, or resume=True to go on with that "
-      "run"
+      f"output_dir={str(folder)!r}: holds a run already (it has a "
+      "config.json); give a folder that is new or empty, or resume=True to go "
+      "on with that run"
     )
   if resume:  # A kill may have come before the first file was complete.
     names = [name for name in names if name not in _FIRST_FILES]

@@ -354,7 +354,7 @@ BAD_FOLDERS = [
   (
     "config.json",
     "",
-    "holds another run (it has a config.json); give a folder",
+    "holds a run already (it has a config.json); give a folder",
   ),
   ("thesis.tex", "", "is not empty (it has 'thesis.tex'); give a folder that "),
   ("file", "file/run", "'{there}' is a file; give a "),

@@ -76,7 +76,9 @@ def test_one_row_for_each_point():
     "  ok\n"
     "           1              -  25.00 % (10)                     -"
     "  diverged at 20\n"
-    "* selected: highest test_accuracy (last)"
+    "* selected: highest test_accuracy (last)\n"
+    "the best client_lr, 0.1, is the smallest that was tried; a better one may "
+    "lie outside the grid"
   )
 
 
@@ -100,6 +102,13 @@ def test_nothing_was_trained():
   assert last not in table(at_five(test_accuracy=[0.1]), [{}])
 
 
+@pytest.mark.parametrize(("last", "is_better"), [(0.1, False), (0.2, True)])
+def test_a_model_that_is_no_better_than_at_its_start(last, is_better):
+  history = History([0, 5], {"test_accuracy": np.array([[0.1, last]])})
+  line = "no better than the initial model, whose test_accuracy is 10.00 %"
+  assert (line in table(history, [{}])) is not is_better
+
+
 def test_the_best_ten_of_many():
   points = [{"client_lr": i / 100} for i in range(21)]
   accuracy = np.arange(21.0) / 100
@@ -107,7 +116,8 @@ def test_the_best_ten_of_many():
   assert lines[2].startswith("*        0.2        20.00 %")
   assert lines[-1].startswith("best 10 of 21 settings;")
   assert lines[-1].endswith("the other 11")
-  assert len(lines) == 2 + 10 + 2
+  assert lines[-2].startswith("the best client_lr, 0.2, is the largest that")
+  assert len(lines) == 2 + 10 + 3
 
 
 def test_other_criteria():
