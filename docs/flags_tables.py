@@ -42,12 +42,13 @@ def filled(text: str) -> str:
     names = [name for name, flag in flags.items() if flag.group == group]
     purpose = f"{group.purpose[0].upper()}{group.purpose[1:]}."
     rows = ["| flag | meaning |", "|---|---|", *map(_row, names)]
-    # A phone shows the names first.
+    # A phone shows the names first, which are no links.
     listed = ", ".join(f"<code>--{name}</code>" for name in names)
+    summary = f"Its {len(names)} flags <small>{listed}</small>"
     parts += [
       f"## {group.title}",
       purpose,
-      f'<details class="folded" open><summary>{listed}</summary>',
+      f'<details class="folded" open><summary>{summary}</summary>',
       "\n".join(rows),
       "</details>",
     ]

@@ -123,7 +123,8 @@ def _row(kind: ChoiceFlag, name: str, choice: Choice, source: str) -> str:
     f"`--{flag}` {shown_default(parameter.default)}".strip()
     for flag, parameter in kind.parameters(name).items()
   ]
-  cells = (_both(name, name_of(name)), meaning, ", ".join(flags), source)
+  shown = source or "–" * (kind is choice_flags.ALGORITHM)
+  cells = (_both(name, name_of(name)), meaning, ", ".join(flags), shown)
   text = " | ".join(cell.replace("|", r"\|") for cell in cells)
   return f"| {text} |\n"
 

@@ -82,10 +82,14 @@ def _lines_of_commands(block: re.Match | Sequence[str]) -> str:
   return _LINE.sub(r'<span class="line">\g<0></span>', words)
 
 
-# After a bracket, after the sign of an argument, and before a long name.
+# After a bracket, and before a long name.
 _BRACKET = re.compile(
-  r"(?<=[(\[{]</span>)(?!\n)|(?<==</span>)(?=<)"
-  r"|(?<=\.</span>)(?=<[^>]*>\w{30})"
+  r"(?<=[(\[{]</span>)(?!\n)|(?<=\.</span>)(?=<[^>]*>\w{30})"
+)
+# A minus stays beside its name.
+_MINUS = re.compile(
+  r'(?:(?<=[(\[{,:]</span>)|(?<=,</span> ))<span class="o">-</span>'
+  r'<span class="\w+">[^<]*</span>'
 )
 
 
@@ -101,7 +105,8 @@ def _lines_of_python(block: re.Match) -> str:
     longest = max(map(len, re.findall(r"\w+", text)), default=0)
     margin = _MARGIN.match(text).end()
     hang = max(margin + 4 - max(margin + 4 + longest - _MOST, 0), 2)
-    code = _BRACKET.sub("<wbr>", match[0])
+    code = _MINUS.sub(r'<span class="whole">\g<0></span>', match[0])
+    code = _BRACKET.sub("<wbr>", code)
     return f'<span class="line" style="--hang: {hang}ch">{code}</span>'
 
   return _LINE.sub(line, block[0])

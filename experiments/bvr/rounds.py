@@ -228,14 +228,19 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
   parts, varied = needed(entries, records), entries["varied"]
   orders = exponents(entries, parts)
   tables = [_table(parts, *item, limit) for item in varied.items()]
+  rates = [_rates(parts, *item) for item in varied.items()]
   first = next(iter(varied.items()))
-  paper_table = _table(needed(entries, records, False), *first, limit)
+  paper_parts = needed(entries, records, False)
+  paper_table = _table(paper_parts, *first, limit)
+  paper_rates = _rates(paper_parts, *first)
   title = "The same without the large gradients, as the paper counts"
   draw = functools.partial(_draw, parts, varied, limit)
   return [
     tables[0]._replace(title=_how(record, tables[0].title)),
     *tables[1:],
+    *rates,
     paper_table._replace(title=title),
+    paper_rates._replace(title="Its rates"),
     _fits(entries["fits"], orders),
     Picture("rounds", draw, "Rounds against ζ, K and ε"),
     *declared_claims.claims(entries, parts | orders),
@@ -251,6 +256,21 @@ def _table(
   ]
   heads = map(_last, columns)
   return Table([title.split(",")[0], *heads], rows, title)
+
+
+def _rates(parts: Records, title: str, columns: Sequence[str]) -> Table:
+  """The rates of a table's cells; none where no rate reached eps."""
+
+  def text(record):
+    rate = record.points[0].get("client_lr") if record else None
+    return NOT_RUN if rate is None else f"{rate:g}"
+
+  rows = [
+    [method, *(text(parts.get((method, name))) for name in columns)]
+    for method in METHODS
+  ]
+  heads = map(_last, columns)
+  return Table([title.split(",")[0], *heads], rows, f"Rates against {title}")
 
 
 def _fits(names: Iterable[str], orders: Records) -> Table:
@@ -275,12 +295,9 @@ def _text(record: Record | None, limit: int) -> str:
   num_late = int(np.isnan(rounds).sum())
   if num_late:
     some = f" in {num_late} of {len(rounds)}" if num_late < len(rounds) else ""
-    text = f"> {limit}{some}"
-  else:
-    parts = NumberFormat("rounds", 1).texts(statistics.mean_interval(rounds))
-    text = "{} ({})".format(*parts)
-  rate = record.points[0].get("client_lr")
-  return text if rate is None else f"{text}; {rate:g}"
+    return f"> {limit}{some}"
+  parts = NumberFormat("rounds", 1).texts(statistics.mean_interval(rounds))
+  return "{} ({})".format(*parts)
 
 
 def _how(record: Record, title: str) -> str:
@@ -290,7 +307,7 @@ def _how(record: Record, title: str) -> str:
   return (
     f"Mean number of rounds (at most {limit}) until the squared gradient norm "
     f"is at most ε, with its 95 % interval over {len(seeds) - NUM_TUNING} "
-    f"seeds. Then follows the rate, the best of {len(options['rates'])} on "
+    f"seeds. The rate is the best of {len(options['rates'])} on "
     f"{NUM_TUNING} other seeds. The large gradient of a stage counts as a "
     f"round. B = {options['batch_size']}. Against {title}"
   )

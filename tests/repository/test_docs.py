@@ -104,11 +104,10 @@ def test_the_code_of_a_page_is_python(page):
 
 def test_the_readme_has_the_numbers_of_its_study():
   lines = (REPOSITORY / "README.md").read_text().splitlines()
-  words = {"best": "best", "worse": "worse", "not told apart": "open"}
+  marks = {"best": "**{}**", "worse": "{}", "not told apart": "{}†"}
   of_method: dict[str, list[str]] = {}
   for row in rows_of(DOCS / "_sample" / "study" / "table.csv"):
-    cell = f"{100 * float(row['mean']):.1f} {words[row['verdict']]}"
-    cell = f"**{cell}**" if cell.endswith("best") else cell
+    cell = marks[row["verdict"]].format(f"{100 * float(row['mean']):.1f}")
     of_method.setdefault(row["method"], []).append(cell)
   for method, cells in of_method.items():
     assert f"| {method} | {' | '.join(cells)} |" in lines
