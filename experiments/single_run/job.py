@@ -25,6 +25,7 @@ from experiments.tasks import Task, base
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine.batch_plan import default_batch_size
 from fedjax_opt.files.folders import user_path
 from fedjax_opt.results import run_writer
 from fedjax_opt.results.metric_names import direction
@@ -195,10 +196,11 @@ def _batch_size(
   spec: Spec, clients: Iterable[fo.ClientData | fo.Population]
 ) -> int:
   """B, which the largest client limits if none was given; see `RunOptions`."""
-  is_fixed = spec.drop_remainder or spec.sampling == "replacement"
-  if "batch_size" in spec.user_flags or is_fixed:
+  if "batch_size" in spec.user_flags:
     return spec.batch_size
-  return min(spec.batch_size, max(int(c.sizes.max()) for c in clients))
+  largest = max(int(c.sizes.max()) for c in clients)
+  is_fixed = spec.drop_remainder or spec.sampling == "replacement"
+  return default_batch_size(spec.batch_size, largest, is_fixed)
 
 
 def _check_cohort(spec: Spec, num_clients: int) -> None:

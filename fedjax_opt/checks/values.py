@@ -186,11 +186,16 @@ def check_choice(
   if value in accepted:
     return
   near = nearest(value, accepted, 3 if listing else 1)
-  *others, last = near or [""]
-  any_of = " or ".join(filter(None, [", ".join(others), last]))
-  hint = f"; did you mean {any_of}?" if near else ""
+  hint = f"; did you mean {listed(near, 'or')}?" if near else ""
   wanted = listing or ", ".join(accepted)
   raise ValueError(f"{name}={value!r}: must be one of {wanted}{hint}")
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+  """'a', 'a and b' or 'a, b and c'; or with another word before the last."""
+  if len(names) < 2:
+    return "".join(names)
+  return f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
 def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:

@@ -10,6 +10,18 @@ from jax import lax
 from fedjax_opt.checks.values import MAX_INT32
 
 
+def default_batch_size(default: int, largest: int, is_fixed: bool) -> int:
+  """B where none is given: no larger than the largest client.
+
+  Args:
+    default: B where clients are large enough.
+    largest: examples of the largest client.
+    is_fixed: whether batches are of one size whatever the clients are: they
+      must be full, or are drawn with replacement.
+  """
+  return default if is_fixed else min(default, largest)
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchPlan:
   """How clients go through their examples.

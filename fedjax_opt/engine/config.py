@@ -12,7 +12,7 @@ from fedjax_opt.arrays import sharding
 from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.values import brief, check_integer, nearest
-from fedjax_opt.engine.batch_plan import BatchPlan
+from fedjax_opt.engine.batch_plan import BatchPlan, default_batch_size
 from fedjax_opt.engine.chunks import (
   chunk_size,
   fastest_vmapped,
@@ -422,7 +422,13 @@ class Config:
     check_option_names(options, GRID_DEFAULTS)
     sizes = np.asarray(data.sizes)
     check_options(options)
-    options = _with_fitting_batch(options, int(np.max(sizes)))
+    options, given = GRID_DEFAULTS | options, options
+    if "batch_size" not in given:
+      options["batch_size"] = default_batch_size(
+        options["batch_size"],
+        int(np.max(sizes)),
+        options["replacement"] or options["drop_remainder"],
+      )
     mean_sizes = np.atleast_1d(np.mean(sizes, axis=-1))
     num_clients = sizes.shape[-1]
     if clock is None:
@@ -486,19 +492,6 @@ def _vmaps_points(
   if options["grid_map"] == "auto" and options["grid_chunk"] is None:
     return fastest_vmapped(params, batch_size) != 1
   return options["grid_map"] != "scan"
-
-
-def _with_fitting_batch(options, largest):
-  """All options, the default batch no larger than the largest client.
-
-  Batches that must be full, or are drawn with replacement, are of one size
-  whatever the clients are.
-  """
-  options, given = GRID_DEFAULTS | options, options
-  is_fixed = options["replacement"] or options["drop_remainder"]
-  if "batch_size" in given or is_fixed:
-    return options
-  return options | {"batch_size": min(options["batch_size"], largest)}
 
 
 def _cohort_size(cohort_size: int | None, num_clients: int) -> int:

@@ -163,10 +163,8 @@ class RunResolver:
     if draw is not None:
       model = jax.eval_shape(lambda seed: draw(run_key(seed)), np.uint32(0))
     clock = self._clock_with(model, seeds)
-    config, points = (
-      self.config_for(model, clock),
-      self.points_for(seeds, clock),
-    )
+    config = self.config_for(model, clock)
+    points = self.points_for(seeds, clock)
     algorithm = points.make(**self._first_point)
     contract.check_statistics(algorithm, model, config.plan.is_full)
     if config.clips_updates and not algorithm.may_be_clipped:

@@ -8,7 +8,7 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metric_names import is_accuracy, reported_names
 from fedjax_opt.results.names import format_value
-from fedjax_opt.results.outcome import Edge, outcome_of
+from fedjax_opt.results.outcome import outcome_of
 from fedjax_opt.results.selection import Criterion, Point, Setting
 from fedjax_opt.results.text_tables import aligned
 
@@ -32,7 +32,7 @@ def closing_table(
   Args:
     history: the metrics of every point.
     points: hyperparameters of every grid point. [S] mappings.
-    criterion: by which `select` chooses the row that is marked.
+    criterion: by which the row that is marked was chosen.
     extra: title -> [S] numbers, the same for all seeds, of further columns.
 
   Returns:
@@ -44,13 +44,13 @@ def closing_table(
   rows = settings
   if len(settings) > _MAX_ROWS:
     rows = selection.rank(history, points, criterion)[:_NUM_BEST]
-  selected = selection.select(history, points, criterion)
+  outcome = outcome_of(history, points, criterion)
   columns = _columns(history, settings, rows, criterion.metric)
   for title, values in (extra or {}).items():
     columns[title] = [format_value(values[row.points[0]]) for row in rows]
   columns["status"] = [_status(history, row.points) for row in rows]
   if len(settings) > 1:
-    marks = ["*" if selected in row.points else "" for row in rows]
+    marks = ["*" if row == outcome.best else "" for row in rows]
     columns = {"": marks} | columns
   lines = [
     f"after round {history.rounds[-1]}:",
@@ -58,12 +58,12 @@ def closing_table(
   ]
   if not history.rounds[-1]:
     lines.append("this is the initial model: no round was trained")
-  if selected is None:
+  if outcome.best is None:
     lines.append("none selected: every point diverged")
   elif len(settings) > 1:
     lines.append(f"* selected: {criterion}")
-    lines += map(_edge_line, outcome_of(history, points, criterion).edges)
-  lines += _no_gain(history, points, criterion)
+    lines += [e.sentence(e.name, format_value(e.value)) for e in outcome.edges]
+  lines += _no_gain(history, outcome.best, criterion)
   if len(rows) < len(settings):
     lines.append(
       f"best {len(rows)} of {len(settings)} settings; metrics.csv and "
@@ -74,22 +74,13 @@ def closing_table(
   return "\n".join(lines)
 
 
-def _edge_line(edge: Edge) -> str:
-  """That a better value of a hyperparameter may lie outside the grid."""
-  return (
-    f"the best {edge.name}, {format_value(edge.value)}, is the {edge.side} "
-    "that was tried; a better one may lie outside the grid"
-  )
-
-
 def _no_gain(
-  history: History, points: Sequence[Point], criterion: Criterion
+  history: History, best: Setting | None, criterion: Criterion
 ) -> list[str]:
   """A line if the best setting is no better than the initial model."""
-  if history.rounds[0] or not history.rounds[-1]:
+  if best is None or history.rounds[0] or not history.rounds[-1]:
     return []
-  best = selection.rank(history, points, criterion)[0].points
-  values = history.values(criterion.metric)[best].mean(axis=0)
+  values = history.values(criterion.metric)[best.points].mean(axis=0)
   sign = 1 if criterion.direction == "max" else -1
   if not sign * (values[-1] - values[0]) <= 0:
     return []

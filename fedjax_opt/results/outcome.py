@@ -34,6 +34,13 @@ class Edge(NamedTuple):
   value: float
   side: str
 
+  def sentence(self, name: str, value: str) -> str:
+    """What it means, with its name and value as the caller shows them."""
+    return (
+      f"the best {name}, {value}, is the {self.side} that was tried; a better "
+      "one may lie outside the grid"
+    )
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:

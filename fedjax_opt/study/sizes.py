@@ -138,11 +138,9 @@ def reported_options(
   """
   given_options = {name: v for name, v in options.items() if v is not None}
   largest = [summary.counts.sum(axis=1).max() for summary in clients]
-  default, limited = (
-    DEFAULTS["batch_size"],
-    "all examples of the largest client",
-  )
-  batch_size = default if min(largest) >= default else limited
+  batch_size = DEFAULTS["batch_size"]
+  if min(largest) < batch_size:
+    batch_size = "all examples of the largest client"
   defaults = {"cohort_size": "all", "batch_size": batch_size}
   if "schedule" in given_options:  # It says who takes part.
     del defaults["cohort_size"]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import memory
+from fedjax_opt.checks.values import listed
 from fedjax_opt.results.metric_names import TIME
 from fedjax_opt.results.names import (
   NOTHING,
@@ -63,13 +64,6 @@ def unique(names: Iterable[str], form: str = "{} ({})") -> list[str]:
       text = form.format(name, copy)
     distinct.append(text)
   return distinct
-
-
-def listed(names: Sequence[str], last: str = "and") -> str:
-  """'a', 'a and b' or 'a, b and c'; or with another word before the last."""
-  if len(names) < 2:
-    return "".join(names)
-  return f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
 def names_or_count(names: Sequence[str]) -> str:
