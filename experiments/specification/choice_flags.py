@@ -15,7 +15,7 @@ from experiments.tasks import TASKS
 from fedjax_opt import privacy
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks.fields import Field
-from fedjax_opt.checks.values import check_choice, check_fits_float
+from fedjax_opt.checks.values import check_choice, check_fits_float, listed
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import AlgorithmChoice, Choice, Hyperparameter
@@ -264,9 +264,7 @@ class ChoiceFlag:
     names = [first, *more]
     if len(names) > _MAX_SHOWN:
       names = [*names[:3], "others"]
-    *others, last = names
-    listed = f"{', '.join(others)} or {last}" if others else last
-    belongs = f"belongs to {self.flag} {listed}"
+    belongs = f"belongs to {self.flag} {listed(names, 'or')}"
     if name is not None:
       belongs += f", not to {self.flag} {name}"
     hint = f"give --{self.flag}={first}, or " if has_choice else ""
