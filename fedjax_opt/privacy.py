@@ -118,7 +118,8 @@ def with_privacy(
     if len(parts) != 1 or parts[0] is None:
       raise ValueError(
         "privacy: the clients of this algorithm send more than one difference, "
-        "and the noise is for one; take another algorithm, such as fed_avg"
+        "and the noise is for one; take another algorithm, such as fed_avg, "
+        "fed_prox or fed_dyn"
       )
     parts = running_statistics.part_paths(
       algorithm.sends(algorithm.params(state))[0]

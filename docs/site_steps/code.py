@@ -1,6 +1,7 @@
 """Code in texts and in blocks: where its lines may break."""
 
 import html
+import itertools
 import re
 import textwrap
 from collections.abc import Sequence
@@ -17,6 +18,10 @@ def _block(page, node) -> None:
     language = node.get("language") or ""
     if language == "none":
       page.body[-1] = _for_both(page.body[-1], node.astext())
+    elif language == "text":
+      page.body[-1] = _output_for_both(page.body[-1], node.astext())
+    elif language == "myst-ansi":  # What a cell of a notebook prints.
+      page.body[-1] = _BLOCK.sub(_marked_lines, page.body[-1])
     elif re.match("i?py", language) or isinstance(node, nodes.doctest_block):
       page.body[-1] = _BLOCK.sub(_lines_of_python, page.body[-1])
     raise
@@ -34,11 +39,66 @@ def _for_both(box: str, text: str) -> str:
     return box
   block = f"{html.escape(short, quote=False)}\n"
   phone = _BLOCK.sub(lambda _: _lines_of_commands([block]), box)
-  versions = ((box, "for-screens"), (phone, "for-phones"))
+  return _versions(box, phone)
+
+
+def _versions(screen: str, phone: str) -> str:
+  """Two boxes, of which a reader sees one."""
+  versions = ((screen, "for-screens"), (phone, "for-phones"))
   return "".join(
     version.replace('class="highlight-', f'class="{name} highlight-', 1)
     for version, name in versions
   )
+
+
+def _output_for_both(box: str, text: str) -> str:
+  """The box of an output; on a phone, a few columns of a table at a time."""
+  lines, narrow = text.split("\n"), []
+  if max(map(len, lines)) <= _MOST:
+    return box
+  while lines:
+    num_rows = sum(1 for _ in itertools.takewhile(_ROW.search, lines))
+    narrow += _few_columns(lines[:num_rows]) if num_rows > 1 else lines[:1]
+    lines = lines[max(num_rows, 1) :]
+  block = f"{html.escape(chr(10).join(narrow), quote=False)}\n"
+  phone = _BLOCK.sub(lambda _: _marked_lines([block]), box)
+  return _versions(box, phone)
+
+
+_ROW = re.compile(r"\S {2,}\S.*\S {2,}\S")  # Three columns or more.
+
+
+def _few_columns(rows: list[str]) -> list[str]:
+  """The rows of a table, again for each few columns that a phone can show."""
+  width = max(map(len, rows))
+  rows = [row.ljust(width) for row in rows]
+  blanks = "".join(
+    " x"[any(row[i] != " " for row in rows)] for i in range(width)
+  )
+  ends = [gap.end() for gap in re.finditer(" {2,}", blanks)]
+  if not rows[0][: ends[0]].strip():
+    del ends[0]  # Marks of rows stay beside the names.
+  # A single row below the titles needs no name.
+  name = slice(0, ends[0] if len(rows) > 2 else 0)
+  bounds = [*([0] if len(rows) == 2 else []), *ends, width]
+  parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
+  shown = [[name]]
+  for part in parts:
+    used = sum(s.stop - s.start for s in shown[-1])
+    if len(shown[-1]) > 1 and used + len(blanks[part].rstrip()) > _MOST:
+      shown.append([name])
+    shown[-1].append(part)
+  return [
+    line
+    for i, group in enumerate(shown)
+    for line in [""] * bool(i)
+    + ["".join(row[part] for part in group).rstrip() for row in rows]
+  ]
+
+
+def _marked_lines(block: re.Match | Sequence[str]) -> str:
+  """Long lines go on in the next line on a phone."""
+  return _LINE.sub(r'<span class="line">\g<0></span>', block[0])
 
 
 _MOST = 44  # Characters of a line on a phone.

@@ -124,4 +124,10 @@ def _lines(path: pathlib.Path) -> list[str]:
   with errors.while_reading(f"flagfile={str(path)!r}", remedy, ValueError):
     text = memory.read_text(path, _MAX_BYTES)
   lines = [line.strip() for line in text.splitlines()]
-  return [line for line in lines if line and not line.startswith(("#", "//"))]
+  lines = [line for line in lines if line and not line.startswith(("#", "//"))]
+  if lines and not lines[0].startswith("-"):
+    raise ValueError(
+      f"flagfile={str(path)!r}: begins with {lines[0][:40]!r}, which is no "
+      f"flag; {remedy}, such as the flags.txt of a run"
+    )
+  return lines

@@ -177,19 +177,30 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
   )
   lines = dict(sorted(lines.items()))
   middle = f"λ = {strengths[len(strengths) // 2]:g}"
-  brief = {k: row for k, row in lines.items() if k.endswith(middle)}
+  brief = {
+    k.removesuffix(f", {middle}"): row
+    for k, row in lines.items()
+    if k.endswith(middle)
+  }
   alt = "Density of clients' models, their mean and the server's model"
   pictures = [
     Picture("densities", functools.partial(_draw, lines), alt),
-    Picture("brief", functools.partial(_draw, brief), f"{alt}, {middle}"),
+    Picture("brief", functools.partial(_draw, brief, middle), f"{alt}, {middle}"),
   ]
   return [table, *pictures, *claims]
 
 
-def _draw(rows: dict[str, dict[str, Record]]) -> Any:
-  """Draws the densities, all on the scale from 0 to 1."""
+def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
+  """Draws the densities, all on the scale from 0 to 1.
+
+  Args:
+    rows: title of a row -> its records.
+    shared: what all rows have, for the legend.
+  """
   figure = views.draw_metrics(rows, [*_NAMES], _KINDS)
   (legend,) = figure.legends
+  if shared:
+    legend.set_title(f"Density, {shared}: {legend.get_title().get_text()}")
   for lines in (legend.legend_handles, *(axes.lines for axes in figure.axes)):
     # Where two coincide, the wide line is seen below, and the dashed one above.
     clients, average = lines[:2]
@@ -197,7 +208,7 @@ def _draw(rows: dict[str, dict[str, Record]]) -> Any:
     average.set(linestyle="--", zorder=3.1)
   for axes in figure.axes:
     axes.set(yscale="linear", ylim=(-0.02, 1.02))
-    if condition := axes.get_ylabel():
+    if (condition := axes.get_ylabel()) and not shared:
       axes.set_ylabel(f"Density, {condition}")
   return figure
 

@@ -179,6 +179,14 @@ class RunOutput:
         "can be computed again and removed; epsilon is what it would be "
         "without dp_seed"
       )
+    upload = spec.upload
+    sent = upload.static.get("upload_fraction", 1) if upload else 1
+    if spec.aggregator.name == "median" and sent < 0.5:
+      lines.append(
+        f"note: with upload={upload.name!r} most entries of a message are 0, "
+        "and so are most medians: the model hardly moves; aggregator=mean, or "
+        "upload_fraction above 0.5, avoids this"
+      )
     stopped_by = self._stopped_by(result)
     if stopped_by in ("target", "patience", "max_time", "schedule"):
       of_all = f"{result.rounds} of {spec.rounds} rounds"

@@ -381,9 +381,10 @@ def _check_needs(spec: Spec) -> None:
     hint = f"--{owner}={example}" if example else f"--{owner}"
     if value == 0:
       hint += " above 0"
+    page = f"; see --help={getattr(spec, name).name}" if flag.choice else ""
     raise ValueError(
       f"{name}={spec.user_flags[name]}: needs {flag.needs}; give {hint}, or "
-      f"leave {name} out"
+      f"leave {name} out{page}"
     )
 
 

@@ -11,7 +11,7 @@ from fedjax_opt.results.names import name_of
 from fedjax_opt.study import power
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report.study_tables import ReportTable
-from fedjax_opt.study.words import condition_label, quoted_if_list
+from fedjax_opt.study.words import condition_label, counted, quoted_if_list
 
 _PAIRS = "pairs.csv"
 _MAX_BYTES = 100_000_000
@@ -32,12 +32,14 @@ def table(request: Request) -> list[str]:
   num_pairs = int((frame["seeds"] > 1).sum())
   frame = frame[frame["sd"] > 0].sort_values("sd", ascending=False)
   rows = [_row(row, difference, num_pairs) for row in frame.to_dict("records")]
+  of_all = f"a study of {counted(num_pairs, 'pair')}"
   caption = (
-    f"Seeds that find a difference of {difference:g} with a power of 80 %: "
-    f"among {num_pairs} pairs (at 0.05 / {num_pairs}, the first step of Holm's "
-    "method), and of one pair alone. sd: the deviation of the paired "
-    "differences that was measured. found: the smallest difference that the "
-    "stored seeds find among the pairs."
+    f"Seeds that find a difference of {difference:g} in 80 % of studies (an "
+    f"accuracy is a fraction: 0.01 is one point). seeds: in {of_all}, tested "
+    f"at 0.05 / {num_pairs}, the first step of Holm's method. alone: in a "
+    "study of this pair alone. sd: the standard deviation of the paired "
+    "differences, as measured. found: the smallest difference that the stored "
+    f"seeds find in {of_all}."
   )
   num_names = len(rows[0]) - len(("sd", "found", "seeds", "alone"))
   *lines, _ = formats.lines(ReportTable(rows, num_names, caption=caption))
