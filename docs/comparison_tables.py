@@ -221,7 +221,7 @@ def _row(
   return {
     "Method": study.labels[cell.method],
     metric: Entry(*numbers.texts(verdict.value)),
-    "Verdict": verdict.kind,
+    "Verdict": "†" if verdict.kind == TIED else verdict.kind,
     **costs,
     "At edge": ", ".join(name_of(edge.name) for edge in edges) or "–",
   }

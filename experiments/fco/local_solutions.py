@@ -185,7 +185,9 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
   alt = "Density of clients' models, their mean and the server's model"
   pictures = [
     Picture("densities", functools.partial(_draw, lines), alt),
-    Picture("brief", functools.partial(_draw, brief, middle), f"{alt}, {middle}"),
+    Picture(
+      "brief", functools.partial(_draw, brief, middle), f"{alt}, {middle}"
+    ),
   ]
   return [table, *pictures, *claims]
 

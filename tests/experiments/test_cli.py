@@ -171,9 +171,9 @@ def test_presets_are_found_in_every_folder(tmp_path, monkeypatch, name):
     (b"--seed=1\n" * 200_000, "flagfile='{path}': cannot be read (it has more "
      "than 1 MB); must be a file with a flag on each line"),
     (b"--flagfile={path}", "flagfile='{path}': names itself"),
-    (b'{\n  "task": "digits"', "flagfile='{path}': begins with '{', which is no "
-     "flag; must be a file with a flag on each line, such as the flags.txt of a "
-     "run"),
+    (b'{\n "task": "digits"', "flagfile='{path}': begins with '{', which is no "
+     "flag; must be a file with a flag on each line, such as the flags.txt of "
+     "a run"),
     (b"--flagfile=", "flagfile: must be a file with a flag on each line"),
     (b"--flagfile", "flagfile: must be a file with a flag on each line"),
   ],
