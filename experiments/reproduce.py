@@ -199,13 +199,15 @@ def _make(artefact: Artefact, request: Request) -> bool:
   text = commands(result, runner.completed)
   json_files.write_text(report_dir / "commands.txt", text)
   print(f"  {report_dir / 'report.md'}", flush=True)
-  if not request.publish:
-    return False
   missing = len(result.recipes) - len(result.cell_records)
+  missing_text = f"{missing} of {len(result.recipes)} cells have not run"
+  if not request.publish:
+    if missing and request.only_found:
+      print(f"  {missing_text}", flush=True)
+    return False
   if not missing:
     publishing.publish(result)
     return True
-  missing_text = f"{missing} of {len(result.recipes)} cells have not run"
   if artefact.name in request.artefact:
     raise ValueError(
       f"publish=True: {artefact.name}: {missing_text}; run them first"

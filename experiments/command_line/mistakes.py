@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from experiments.specification import spec
-from experiments.specification.choice_flags import is_list, one_only
+from experiments.specification.choice_flags import ALGORITHM, is_list, one_only
 from fedjax_opt.checks.values import nearest
 
 _WANTED = {float: "a number", int: "a whole number", bool: "true or false"}
@@ -126,6 +126,8 @@ def not_a_flag(argument: str, known: Collection[str]) -> str:
   name = argument.partition("=")[0]
   if "=" in argument and name in known:
     return f"{argument!r}: not a flag; did you mean --{argument}?"
+  if "method" in known and argument in ALGORITHM.registry:
+    return f"{argument!r}: not a flag; did you mean --method={argument}?"
   return f"{argument!r}: not a flag; flags are --name=value"
 
 

@@ -49,9 +49,11 @@ def divide(
     _divide_client(part, distinct[span], times[span], targets[client])
   is_held_out = part[rows] == _HELD_OUT
   if not is_held_out.any():
+    most = sizes.max(initial=0)
+    remedy = "must be larger" if most > 1 else "a client needs two or more"
     raise ValueError(
       f"fraction={fraction:g}: holds out no example of any client, the largest "
-      f"has {sizes.max(initial=0)}; must be larger"
+      f"has {most}; {remedy}"
     )
   num_held_out = np.bincount(clients[is_held_out], minlength=len(sizes))
   num_held_out = num_held_out.astype(np.int32)  # Of each client.
