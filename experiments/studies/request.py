@@ -282,10 +282,7 @@ def content_of(flag: str, file: str) -> dict[str, Any]:
   except RecursionError:
     raise ValueError(f"{flag}={file!r}: is nested too deeply") from None
   except ValueError as error:
-    raise ValueError(
-      f"{flag}={file!r}: is no TOML file ({error}); must have lines such as "
-      "rounds = 50"
-    ) from None
+    raise ValueError(f"{flag}={file!r}: is no TOML file ({error})") from None
 
 
 def texts_of(flag: str, file: str, table: Mapping[str, Any]) -> dict[str, Any]:
