@@ -264,6 +264,15 @@ LASSO = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("fraction", "is_said"), [(0.01, True), (0.5, False)])
+def test_a_median_of_sparse_messages(tmp_path, capsys, fraction, is_said):
+  flags = (*SMALL, *SHORT, "--weighting=uniform", "--aggregator=median")
+  upload = ("--upload=top_k", f"--upload_fraction={fraction}")
+  assert call(*flags, *upload, f"--output_dir={tmp_path}") == 0
+  assert ("so are most medians" in capsys.readouterr().out) == is_said
+
+
 def test_all_points_diverged(tmp_path, capsys):
   arguments = (*LASSO, "--client_lr=10,20", f"--output_dir={tmp_path}")
   assert call(*arguments) == 1
