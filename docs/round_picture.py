@@ -15,7 +15,7 @@ _EDGE = "#444444"
 
 def draw() -> figure.Figure:
   """The figure: from the population to the server's next state."""
-  fig = figure.Figure(figsize=(10, 5.2))
+  fig = figure.Figure(figsize=(8.3, 4.316))
   ax = fig.add_axes((0, 0, 1, 1))
   ax.set(xlim=(0, 100), ylim=(0, 52))
   ax.axis("off")
