@@ -44,6 +44,7 @@ from experiments.specification.flag import (
   flags_of,
   kinds_of,
 )
+from experiments.studies.records import Record
 from fedjax_opt import plots
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import nearest
@@ -125,10 +126,24 @@ def _main(argv: Sequence[str]) -> int:
   if not artefacts:
     raise ValueError("artefact: give a name of --list, a paper, or all")
   plots.check_installed()
+  checked = _checked(artefacts, request)
+  runner = RecipeRunner(
+    user_path(request.output_dir) / "runs",
+    request.data_dir,
+    request.jobs,
+    request.executor,
+    request.only_found,
+    pretrained_dir=request.pretrained_dir,
+  )
+  papers = dict.fromkeys(artefact.paper for artefact in checked)
+  recorded = {
+    paper: [] if request.anew else publishing.records_of(paper)
+    for paper in papers
+  }
   published = [
     artefact.paper
-    for artefact in _checked(artefacts, request)
-    if _make(artefact, request)
+    for artefact in checked
+    if _make(artefact, request, runner, recorded[artefact.paper])
   ]
   for paper in dict.fromkeys(published):
     publishing.publish_page(paper, _named(paper))
@@ -173,20 +188,22 @@ def _checked(artefacts: Sequence[Artefact], request: Request) -> list[Artefact]:
   return with_size
 
 
-def _make(artefact: Artefact, request: Request) -> bool:
-  """Runs an artefact, writes its report; returns whether it was published."""
-  folder = user_path(request.output_dir)
-  size = request.size
+def _make(
+  artefact: Artefact,
+  request: Request,
+  runner: RecipeRunner,
+  records: Sequence[Record],
+) -> bool:
+  """Runs an artefact, writes its report; returns whether it was published.
+
+  Args:
+    artefact: which.
+    request: what the command line asks for.
+    runner: that of all artefacts, which loads equal data once.
+    records: those of the paper, which are not run again.
+  """
+  folder, size = user_path(request.output_dir), request.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
-  runner = RecipeRunner(
-    folder / "runs",
-    request.data_dir,
-    request.jobs,
-    request.executor,
-    request.only_found,
-    pretrained_dir=request.pretrained_dir,
-  )
-  records = [] if request.anew else publishing.records_of(artefact.paper)
   result = runner.run(artefact, size, records)
   if recorded := captions.reuse_note(result, records):
     print(f"  {recorded}", flush=True)
