@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.command_line import flags
+from experiments.command_line import flag_words
 from experiments.single_run import client_tests, clock_results, tracking
 from experiments.single_run.job import Job
 from experiments.single_run.stopping import Stopping
@@ -43,9 +43,9 @@ class RunOutput:
     """
     self._job, self._started = job, started
     spec = job.spec
-    arguments = "".join(f"{argument}\n" for argument in flags.arguments(spec))
+    lines = "".join(f"{line}\n" for line in flag_words.arguments(spec))
     self._writer = run_writer.RunWriter(
-      job.output_dir, job.config, job.points, spec.resume, arguments
+      job.output_dir, job.config, job.points, spec.resume, lines
     )
     self._threads = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
