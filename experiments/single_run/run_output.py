@@ -24,6 +24,7 @@ from fedjax_opt.results.closing_table import closing_table
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
+from fedjax_opt.study.plots.step_size_trace import FIELDS
 
 
 class RunOutput:
@@ -348,8 +349,7 @@ def _write_traces(job: Job, result: Result, point: int) -> None:
     open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
   ):
     np.savez(file, **traces)  # Each [S, R, C, K].
-  # "smoothness_step" is the step that smoothness allows.
-  of_point = {n.removesuffix("_step"): t[point] for n, t in traces.items()}
+  of_point = {name: traces[field][point] for name, field in FIELDS.items()}
   number = next(iter(of_point.values())).shape[1]
   clients = f"{number} client{'s' if number > 1 else ''} of each round"
   plots.step_sizes(
