@@ -36,7 +36,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
-from experiments.command_line import flags, help, parser, programs
+from experiments.command_line import flag_words, help, parser, programs
 from experiments.processes import command, executors
 from experiments.specification.flag import (
   Group,
@@ -56,7 +56,7 @@ _FLAGS = Group("flags", "Flags", "say which artefacts are made, and how")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class ArtefactRequest:
   """What was asked for.
 
   Attributes:
@@ -86,13 +86,15 @@ class Request:
   """
 
   list: bool = _FLAGS.option(False)
-  artefact: Sequence[str] = _FLAGS.option((), type=flags.names)
-  size: str = _FLAGS.option("smoke", field=fields.choice(*SIZES))
-  data_dir: str | None = _FLAGS.option()
-  pretrained_dir: str | None = _FLAGS.option()
-  output_dir: str = _FLAGS.option("runs/reproduce")
-  jobs: int = _FLAGS.option(1, field=fields.integer(1))
-  executor: str | None = _FLAGS.option()
+  artefact: Sequence[str] = _FLAGS.option(
+    (), type=flag_words.names, form="=NAME,..."
+  )
+  size: str = _FLAGS.option("smoke", field=fields.choice(*SIZES), form="=NAME")
+  data_dir: str | None = _FLAGS.option(form="=DIR")
+  pretrained_dir: str | None = _FLAGS.option(form="=DIR")
+  output_dir: str = _FLAGS.option("runs/reproduce", form="=DIR")
+  jobs: int = _FLAGS.option(1, field=fields.integer(1), form="=N")
+  executor: str | None = _FLAGS.option(form="=NAME")
   only_found: bool = _FLAGS.option(False)
   anew: bool = _FLAGS.option(False)
   publish: bool = _FLAGS.option(False)
@@ -102,7 +104,7 @@ class Request:
     executors.check(self.executor)
 
 
-FLAGS = flags_of(Request, meanings(Request))
+FLAGS = flags_of(ArtefactRequest, meanings(ArtefactRequest))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -116,8 +118,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-  given = flags.read(parser.expanded(argv[1:]), kinds_of(FLAGS))
-  request = Request(**dict(given))
+  given = flag_words.read(parser.expanded(argv[1:]), kinds_of(FLAGS))
+  request = ArtefactRequest(**dict(given))
   artefacts = [entry for name in request.artefact for entry in _named(name)]
   artefacts = list(dict.fromkeys(artefacts))
   if request.list:
@@ -168,7 +170,9 @@ def _named(name: str) -> list[Artefact]:
   )
 
 
-def _checked(artefacts: Sequence[Artefact], request: Request) -> list[Artefact]:
+def _checked(
+  artefacts: Sequence[Artefact], request: ArtefactRequest
+) -> list[Artefact]:
   """The artefacts that have the size, checked before any of them runs."""
   size = request.size
   # With a paper, or all, artefacts without this size are left out.
@@ -190,7 +194,7 @@ def _checked(artefacts: Sequence[Artefact], request: Request) -> list[Artefact]:
 
 def _make(
   artefact: Artefact,
-  request: Request,
+  request: ArtefactRequest,
   runner: RecipeRunner,
   records: Sequence[Record],
 ) -> bool:
