@@ -77,7 +77,7 @@ from fedjax_opt.study.words import condition_label, counted, setting_label
 _MARK = "study.json"  # The file that marks the folder of a study.
 _REPORT = "report.html"
 # Flags of a study that say how methods run.
-_OF_METHODS = (
+_HOW_METHODS_RUN = (
   "jobs", "executor", "report_seeds", "nested", "crossed", "budget",
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ def _planned_and_existing(
   if not request.methods:
     changed = request.changed()
     unused = request.flags | {
-      n: changed[n] for n in _OF_METHODS if n in changed
+      n: changed[n] for n in _HOW_METHODS_RUN if n in changed
     }
     if name := next(iter(unused), None):
       raise ValueError(

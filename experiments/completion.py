@@ -14,6 +14,7 @@ from experiments.command_line import choice_pages
 from experiments.command_line.help import ANSWERS
 from experiments.specification import spec
 from experiments.specification.choice_flags import ALGORITHM
+from experiments.specification.flag import Flag
 from experiments.studies import request
 
 SHELLS = ("bash", "zsh")
@@ -76,13 +77,7 @@ def flags_of_commands() -> dict[str, list[str]]:
       [*study_flags, *shared_flags, "flagfile", *ANSWERS], spec.conditions()
     ),
     "convert": [*_typed([*run_flags, "flagfile", *ANSWERS]), "--verify"],
-    "reproduce": [
-      "--help",
-      *(
-        f"--{name}" if flag.type is bool else f"--{name}="
-        for name, flag in reproduce.FLAGS.items()
-      ),
-    ],
+    "reproduce": _typed(["help", *reproduce.FLAGS]),
   }
 
 
@@ -93,9 +88,9 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
     names: the names of the flags.
     with_values: switches that take several values, because they are conditions.
   """
-  flags, typed = spec.all_flags(), []
+  flags, typed = _all_flags(), []
   for name in names:
-    if name in ANSWERS or name == "nested":
+    if name in ANSWERS:
       typed.append(f"--{name}")
     elif name not in with_values and name in flags and flags[name].type is bool:
       typed += [f"--{name}", f"--no{name}"]
@@ -106,17 +101,23 @@ def _typed(names: Iterable[str], with_values: Iterable[str] = ()) -> list[str]:
 
 def values() -> dict[str, list[str]]:
   """Flag -> the words that it accepts, for flags that accept words."""
-  flags = spec.all_flags()
-  all_flags = request.FLAGS | reproduce.FLAGS | flags
-  words = {name: flag.words for name, flag in all_flags.items() if flag.words}
+  flags = _all_flags()
+  words = {name: flag.words for name, flag in flags.items() if flag.words}
   groups = [group.key for group in spec.GROUPS]
   return words | {
     "method": list(ALGORITHM.registry),
     "artefact": [*artefacts.ARTEFACTS, "all"],
-    "help": list(dict.fromkeys([*groups, *choice_pages.names(), *flags])),
+    "help": list(
+      dict.fromkeys([*groups, *choice_pages.names(), *spec.all_flags()])
+    ),
     "list": _kinds(),
     "completion": list(SHELLS),
   }
+
+
+def _all_flags() -> dict[str, Flag]:
+  """The flags of all commands."""
+  return request.FLAGS | reproduce.FLAGS | spec.all_flags()
 
 
 def _kinds() -> list[str]:
@@ -127,11 +128,7 @@ def _files() -> list[str]:
   """Flags whose values are files or folders."""
   return [
     *_FILES,
-    *(
-      name
-      for name in spec.all_flags() | reproduce.FLAGS
-      if name.endswith(_ENDINGS)
-    ),
+    *(name for name in _all_flags() if name.endswith(_ENDINGS)),
   ]
 
 

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import tasks
-from experiments.command_line import flags, parser, programs
+from experiments.command_line import flag_words, parser, programs
 from experiments.processes import command
 from experiments.single_run import loading
 from experiments.specification import clients_on_disk
@@ -45,10 +45,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-  kinds = flags.kinds() | {"verify": bool}
+  kinds = flag_words.kinds() | {"verify": bool}
   given = dict(parser.given(argv, __doc__, kinds))
   verifies = given.pop("verify", False)
-  flag_values = flags.completed(given)
+  flag_values = flag_words.completed(given)
   if verifies:
     return _verify(flag_values)
   population = convert(flag_values)

@@ -36,7 +36,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
-from experiments.command_line import flags, help, parser, programs
+from experiments.command_line import flag_words, help, parser, programs
 from experiments.processes import command, executors
 from experiments.specification.flag import (
   Group,
@@ -44,6 +44,7 @@ from experiments.specification.flag import (
   flags_of,
   kinds_of,
 )
+from experiments.studies.records import Record
 from fedjax_opt import plots
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import nearest
@@ -55,7 +56,7 @@ _FLAGS = Group("flags", "Flags", "say which artefacts are made, and how")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class ArtefactRequest:
   """What was asked for.
 
   Attributes:
@@ -85,13 +86,15 @@ class Request:
   """
 
   list: bool = _FLAGS.option(False)
-  artefact: Sequence[str] = _FLAGS.option((), type=flags.names)
-  size: str = _FLAGS.option("smoke", field=fields.choice(*SIZES))
-  data_dir: str | None = _FLAGS.option()
-  pretrained_dir: str | None = _FLAGS.option()
-  output_dir: str = _FLAGS.option("runs/reproduce")
-  jobs: int = _FLAGS.option(1, field=fields.integer(1))
-  executor: str | None = _FLAGS.option()
+  artefact: Sequence[str] = _FLAGS.option(
+    (), type=flag_words.names, form="=NAME,..."
+  )
+  size: str = _FLAGS.option("smoke", field=fields.choice(*SIZES), form="=NAME")
+  data_dir: str | None = _FLAGS.option(form="=DIR")
+  pretrained_dir: str | None = _FLAGS.option(form="=DIR")
+  output_dir: str = _FLAGS.option("runs/reproduce", form="=DIR")
+  jobs: int = _FLAGS.option(1, field=fields.integer(1), form="=N")
+  executor: str | None = _FLAGS.option(form="=NAME")
   only_found: bool = _FLAGS.option(False)
   anew: bool = _FLAGS.option(False)
   publish: bool = _FLAGS.option(False)
@@ -101,7 +104,7 @@ class Request:
     executors.check(self.executor)
 
 
-FLAGS = flags_of(Request, meanings(Request))
+FLAGS = flags_of(ArtefactRequest, meanings(ArtefactRequest))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -115,8 +118,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-  given = flags.read(parser.expanded(argv[1:]), kinds_of(FLAGS))
-  request = Request(**dict(given))
+  given = flag_words.read(parser.expanded(argv[1:]), kinds_of(FLAGS))
+  request = ArtefactRequest(**dict(given))
   artefacts = [entry for name in request.artefact for entry in _named(name)]
   artefacts = list(dict.fromkeys(artefacts))
   if request.list:
@@ -125,10 +128,24 @@ def _main(argv: Sequence[str]) -> int:
   if not artefacts:
     raise ValueError("artefact: give a name of --list, a paper, or all")
   plots.check_installed()
+  checked = _checked(artefacts, request)
+  runner = RecipeRunner(
+    user_path(request.output_dir) / "runs",
+    request.data_dir,
+    request.jobs,
+    request.executor,
+    request.only_found,
+    pretrained_dir=request.pretrained_dir,
+  )
+  papers = dict.fromkeys(artefact.paper for artefact in checked)
+  recorded = {
+    paper: [] if request.anew else publishing.records_of(paper)
+    for paper in papers
+  }
   published = [
     artefact.paper
-    for artefact in _checked(artefacts, request)
-    if _make(artefact, request)
+    for artefact in checked
+    if _make(artefact, request, runner, recorded[artefact.paper])
   ]
   for paper in dict.fromkeys(published):
     publishing.publish_page(paper, _named(paper))
@@ -153,7 +170,9 @@ def _named(name: str) -> list[Artefact]:
   )
 
 
-def _checked(artefacts: Sequence[Artefact], request: Request) -> list[Artefact]:
+def _checked(
+  artefacts: Sequence[Artefact], request: ArtefactRequest
+) -> list[Artefact]:
   """The artefacts that have the size, checked before any of them runs."""
   size = request.size
   # With a paper, or all, artefacts without this size are left out.
@@ -173,20 +192,22 @@ def _checked(artefacts: Sequence[Artefact], request: Request) -> list[Artefact]:
   return with_size
 
 
-def _make(artefact: Artefact, request: Request) -> bool:
-  """Runs an artefact, writes its report; returns whether it was published."""
-  folder = user_path(request.output_dir)
-  size = request.size
+def _make(
+  artefact: Artefact,
+  request: ArtefactRequest,
+  runner: RecipeRunner,
+  records: Sequence[Record],
+) -> bool:
+  """Runs an artefact, writes its report; returns whether it was published.
+
+  Args:
+    artefact: which.
+    request: what the command line asks for.
+    runner: that of all artefacts, which loads equal data once.
+    records: those of the paper, which are not run again.
+  """
+  folder, size = user_path(request.output_dir), request.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
-  runner = RecipeRunner(
-    folder / "runs",
-    request.data_dir,
-    request.jobs,
-    request.executor,
-    request.only_found,
-    pretrained_dir=request.pretrained_dir,
-  )
-  records = [] if request.anew else publishing.records_of(artefact.paper)
   result = runner.run(artefact, size, records)
   if recorded := captions.reuse_note(result, records):
     print(f"  {recorded}", flush=True)

@@ -82,9 +82,3 @@ def test_of_numbers(unit, constant):
 def test_names_say_which_way_is_better():
   directions = {n: fo.metrics.direction(f"test_{n}") for n in scores.SCORES}
   assert directions == dict.fromkeys(scores.SCORES, "max") | {"mae": "min"}
-
-
-def test_they_need_the_outputs():
-  per_example = lambda params, batch: {"loss": params}
-  with pytest.raises(ValueError, match="outputs=None: scores need it"):
-    fo.evaluation.federated(per_example, scores={"auc": scores.auc})

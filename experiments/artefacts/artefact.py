@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from experiments.artefacts.blocks import Block
 from experiments.command_line import parser
-from experiments.command_line.flags import argument
+from experiments.command_line.flag_words import argument
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from experiments.studies import store

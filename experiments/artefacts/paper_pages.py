@@ -21,6 +21,7 @@ import functools
 import pathlib
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from experiments.artefacts import captions
 from experiments.artefacts.artefact import ORIGINS, Artefact
@@ -28,7 +29,7 @@ from experiments.artefacts.blocks import VERDICTS, Block, Claim, Picture, Table
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.studies.records import Record
 from fedjax_opt.results.names import capitalized
-from fedjax_opt.study.plots import panels
+from fedjax_opt.study.plots import frame
 from fedjax_opt.study.report import formats
 
 # A verdict that begins an entry of a list, or is a cell of a table.
@@ -336,10 +337,20 @@ def _verdicts_table(result: ArtefactResult) -> str:
   return formats.markdown_rows((head, "verdict", "by"), rows) if rows else ""
 
 
-def draw(result: ArtefactResult, folder: pathlib.Path) -> None:
-  """Draws the pictures of an artefact; wide ones for phones too."""
+def draw(
+  result: ArtefactResult,
+  folder: pathlib.Path,
+  save: Callable[[Any, pathlib.Path], Any] = frame.finish,
+) -> None:
+  """Draws the pictures of an artefact.
+
+  Args:
+    result: the artefact's runs.
+    folder: of the pictures.
+    save: writes a figure into a file.
+  """
   folder.mkdir(parents=True, exist_ok=True)
   for block in result.blocks:
     if isinstance(block, Picture):
       name = f"{result.artefact.own_name}_{block.name}.png"
-      panels.save(block.draw(), folder / name)
+      save(block.draw(), folder / name)

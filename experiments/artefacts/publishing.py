@@ -9,6 +9,7 @@ from experiments.artefacts.recipe_runner import ArtefactResult
 from experiments.studies import records
 from experiments.studies.records import Record
 from fedjax_opt.files import json_files
+from fedjax_opt.study.plots import panels
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _PAPERS = {
@@ -77,7 +78,9 @@ def publish(result: ArtefactResult) -> None:
   unique = {records.to_line(record): record for record in result.records}
   records.write(file, unique.values())
   page_file = file_of(artefact, size)
-  paper_pages.draw(result, page_file.parents[1] / "figures")
+  # The site shows wide pictures otherwise on phones.
+  figures = page_file.parents[1] / "figures"
+  paper_pages.draw(result, figures, panels.save)
   page_file.parent.mkdir(exist_ok=True)
   _write(page_file, text_of(result))
 

@@ -19,6 +19,7 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.blocks import Block
 from experiments.processes import executors
+from experiments.specification.spec import LIMITED
 from experiments.studies import records, store
 from experiments.studies.records import Record, RecordedParts
 from experiments.studies.store import Store
@@ -207,8 +208,11 @@ class RecordIndex:
     """The record of a recipe; for a run, one with the same flags."""
     if isinstance(recipe, Computed):
       return self._computed.get(recipe.name)
-    wanted = recipe.identity
+    spec = spec_of(recipe.arguments)
     for record in self._runs:
+      limited = record.about.get(LIMITED, ())
+      sizes = {name: record.flags[name] for name in limited}
+      wanted = spec.as_limited_in({LIMITED: limited} | sizes).identity
       shared = record.flags.keys() & wanted.keys()
       # Nearly all records end here, before what the other flags mean is known.
       if any(record.flags[name] != wanted[name] for name in shared):

@@ -10,7 +10,7 @@ rates are chosen with other seeds than the reported ones.
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -250,32 +250,30 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
 def _table(
   parts: Records, title: str, columns: Sequence[str], limit: int
 ) -> Table:
-  rows = [
-    [method, *(_text(parts.get((method, name)), limit) for name in columns)]
-    for method in METHODS
-  ]
-  heads = map(_last, columns)
-  return Table([title.split(",")[0], *heads], rows, title)
+  text = lambda *key: _text(parts.get(key), limit)
+  heads = [title.split(",")[0], *map(_last, columns)]
+  return Table(heads, _rows(columns, text), title)
+
+
+def _rows(columns: Iterable[str], text: Callable[..., str]) -> list[list[str]]:
+  """A line of texts for each method, by `(method, column) -> text`."""
+  return [[m, *(text(m, column) for column in columns)] for m in METHODS]
 
 
 def _rates(parts: Records, title: str, columns: Sequence[str]) -> Table:
   """The rates of a table's cells; none where no rate reached eps."""
 
-  def text(record):
-    rate = record.points[0].get("client_lr") if record else None
+  def text(*key):
+    rate = parts[key].points[0].get("client_lr") if key in parts else None
     return NOT_RUN if rate is None else f"{rate:g}"
 
-  rows = [
-    [method, *(text(parts.get((method, name))) for name in columns)]
-    for method in METHODS
-  ]
-  heads = map(_last, columns)
-  return Table([title.split(",")[0], *heads], rows, f"Rates against {title}")
+  heads = [title.split(",")[0], *map(_last, columns)]
+  return Table(heads, _rows(columns, text), f"Rates against {title}")
 
 
 def _fits(names: Iterable[str], orders: Records) -> Table:
-  def text(method, name):
-    record = orders.get((method, f"in {name}"))
+  def text(*key):
+    record = orders.get(key)
     if record is None:
       return NOT_RUN
     slopes = record.final("exponent")
@@ -283,9 +281,9 @@ def _fits(names: Iterable[str], orders: Records) -> Table:
       return f"> {record.flags['rounds']} rounds somewhere"
     return with_interval(slopes, "exponent")
 
-  rows = [[m, *(text(m, name) for name in names)] for m in METHODS]
+  columns = [f"in {name}" for name in names]
   title = "Exponents of the rounds, fitted for each seed (in ζ from 0.3 on)"
-  return Table(["method", *(f"in {name}" for name in names)], rows, title)
+  return Table(["method", *columns], _rows(columns, text), title)
 
 
 def _text(record: Record | None, limit: int) -> str:

@@ -2,7 +2,7 @@
 
 parser.py        a command line, with files of flags -> the values given in it
 programs.py      does a program's work; bad input ends it in one line
-flags.py         words -> flags with their values, and back
+flag_words.py    words -> flags with their values, and back
 mistakes.py      one line for what cannot be a flag, or a flag's value
 help.py          what --help, --list and --version print
 choice_pages.py  the choices by name, and a page of help for each

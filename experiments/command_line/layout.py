@@ -25,7 +25,7 @@ def entry(name: str, flag: Flag, text: str | None = None) -> str:
   first, *lines = text_of_flag.split("\n")
   if text is None and flag.default is not None:
     first += f" Default: {str(flag.default).lower()}."
-  left = f"  --{'[no]' if flag.type is bool else ''}{name}"
+  left = f"  --{'[no]' if flag.type is bool else ''}{name}{flag.form}"
   return "\n".join([_beside(left, first), *map(_listed_line, lines)])
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.command_line import flags, help
+from experiments.command_line import flag_words, help
 from experiments.processes import command
 from experiments.specification.flag import Flag
 from fedjax_opt.checks import errors, memory
@@ -28,13 +28,13 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  return flags.completed(dict(given(argv, intro, flags.kinds())))
+  return flag_words.completed(dict(given(argv, intro, flag_words.kinds())))
 
 
 def given(
   argv: Sequence[str],
   intro: str,
-  kinds: flags.Kinds,
+  kinds: flag_words.Kinds,
   own_flags: Mapping[str, Flag] = {},
 ) -> list[tuple[str, Any]]:
   """The flags that are given, and their values, in order; see `parse`.
@@ -49,7 +49,7 @@ def given(
   if question is not None:
     show(help.ANSWERS[question[0]](question[1], intro, own_flags))
     sys.exit(0)
-  return flags.read(expanded(argv[1:]), kinds)
+  return flag_words.read(expanded(argv[1:]), kinds)
 
 
 def show(text: str) -> None:

@@ -8,22 +8,18 @@ from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Quantity
 from experiments.studies.records import RecordedParts
 from fedjax_opt import Run, plots
+from fedjax_opt.study.plots.step_size_trace import FIELDS
 
 # Figure 7: the two terms of the minimum.
 
 _TRACED, _DETAIL = 300, 12  # Rounds that are kept, and drawn step by step.
-_TRACE = {
-  "step_size": "step_size",
-  "smoothness_step": "smoothness",
-  "growth_step": "growth",
-}
 
 
 def trace_of(entries: Entries, run: Run) -> RecordedParts:
   """Step sizes of the first client of each round, [seeds, rounds, steps]."""
   del entries
   with np.load(run.folder / "traces.npz") as file:
-    arrays = {name: file[name][:, :_TRACED, 0] for name in _TRACE}
+    arrays = {n: file[n][:, :_TRACED, 0] for n in FIELDS.values()}
   return RecordedParts(("test_accuracy",), arrays=arrays)
 
 
@@ -31,7 +27,7 @@ def step_sizes(entries: Entries, records: Records) -> list[Block]:
   """Pictures of the steps, and how often each term decides."""
   del entries
   (record,) = records.values()
-  traces = {name: record.arrays[key] for key, name in _TRACE.items()}
+  traces = {name: record.arrays[key] for name, key in FIELDS.items()}
   trace = {name: values[0] for name, values in traces.items()}  # One seed's.
   first = {name: values[:_DETAIL] for name, values in trace.items()}
   smoothness, growth = traces["smoothness"], traces["growth"]

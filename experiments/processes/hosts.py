@@ -22,6 +22,7 @@ import jax
 
 from experiments.processes import command
 from fedjax_opt import multi_process
+from fedjax_opt.checks.errors import first_line
 from fedjax_opt.files import json_files
 
 # Seconds without a sign of a process after which it counts as dead. Busy
@@ -128,8 +129,8 @@ def _start(flag: str, **arguments: Any) -> None:
   try:
     jax.distributed.initialize(**arguments)
   except (RuntimeError, ValueError) as error:
-    reason = str(error).strip().splitlines() or [type(error).__name__]
-    raise ValueError(f"{flag}: no processes to join ({reason[0]})") from error
+    reason = first_line(error)
+    raise ValueError(f"{flag}: no processes to join ({reason})") from error
 
 
 # How they end.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.command_line import flags
+from experiments.command_line import flag_words
 from experiments.processes import command
 from experiments.reference.definition import ReferenceCell
 from experiments.single_run import job
@@ -75,7 +75,9 @@ def _record_of(spec: Spec, store: Store, cell: ReferenceCell) -> Record:
   if spec.seed == cell.planned.design.report_seeds:
     names, last = (*names, *_OF_REPORT), None
   arguments = [
-    flag for flag in flags.arguments(spec) if not flag.startswith("--data_dir=")
+    flag
+    for flag in flag_words.arguments(spec)
+    if not flag.startswith("--data_dir=")
   ]
   record = records.of_run(run, arguments, RecordedParts(names, last=last))
   task = store.loader.load(spec).task
@@ -119,7 +121,7 @@ def _extension(cell: ReferenceCell, runs: PointResults) -> Spec | None:
     grid = values | {edge.name: [float(f"{outer * outer / inner:.3g}")]}
     texts = {name: ",".join(map(repr, axis)) for name, axis in grid.items()}
     try:
-      return resolve(flags.typed(planned.given_flags | texts))
+      return resolve(flag_words.typed(planned.given_flags | texts))
     except ValueError:  # Not allowed, such as a momentum above 1.
       continue
   return None

@@ -141,7 +141,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     "cohort_size": _cohort_size(spec, num_clients),
     "batch_size": _batch_size(spec, clients.values()),
   }
-  limited = [n for n in SIZE_FLAGS if getattr(spec, n) not in (None, sizes[n])]
+  limited = [n for n in SIZE_FLAGS if getattr(spec, n) != sizes[n]]
   spec = dataclasses.replace(spec, **sizes)
   _check_cohort(spec, num_clients)
   options = building.options_of(spec, task)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.command_line import flags
+from experiments.command_line import flag_words
 from experiments.single_run import client_tests, clock_results, tracking
 from experiments.single_run.job import Job
 from experiments.single_run.stopping import Stopping
@@ -24,6 +24,7 @@ from fedjax_opt.results.closing_table import closing_table
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
+from fedjax_opt.study.plots.step_size_trace import FIELDS
 
 
 class RunOutput:
@@ -43,9 +44,9 @@ class RunOutput:
     """
     self._job, self._started = job, started
     spec = job.spec
-    arguments = "".join(f"{argument}\n" for argument in flags.arguments(spec))
+    lines = "".join(f"{line}\n" for line in flag_words.arguments(spec))
     self._writer = run_writer.RunWriter(
-      job.output_dir, job.config, job.points, spec.resume, arguments
+      job.output_dir, job.config, job.points, spec.resume, lines
     )
     self._threads = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
@@ -356,8 +357,7 @@ def _write_traces(job: Job, result: Result, point: int) -> None:
     open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
   ):
     np.savez(file, **traces)  # Each [S, R, C, K].
-  # "smoothness_step" is the step that smoothness allows.
-  of_point = {n.removesuffix("_step"): t[point] for n, t in traces.items()}
+  of_point = {name: traces[field][point] for name, field in FIELDS.items()}
   number = next(iter(of_point.values())).shape[1]
   clients = f"{number} client{'s' if number > 1 else ''} of each round"
   plots.step_sizes(

@@ -71,6 +71,7 @@ class Flag(NamedTuple):
     is_of_process: whether it says how one process runs, so that a file of
       flags that repeats the run lacks it.
     is_condition: whether methods can be compared under several values.
+    form: of its value, as the help has it, such as '=N'.
   """
 
   group: Group
@@ -86,6 +87,7 @@ class Flag(NamedTuple):
   is_identity: bool = True
   is_of_process: bool = False
   is_condition: bool = False
+  form: str = ""
 
   @property
   def words(self) -> list[str]:

@@ -511,7 +511,8 @@ class Spec:
     """
     open_names = [n for n in SIZE_FLAGS if getattr(self, n) is None]
     names = {*config.get(LIMITED, ()), *open_names} - self.user_flags.keys()
-    return dataclasses.replace(self, **{n: config[n] for n in names})
+    sizes = {n: config[n] for n in names if n in config}
+    return dataclasses.replace(self, **sizes) if sizes else self
 
   def values(self) -> dict[str, Any]:
     """Every flag that has a value, in the order of the help."""

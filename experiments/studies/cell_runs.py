@@ -256,10 +256,8 @@ def load_runs(folders: Sequence[str]) -> list[Run]:
   """
   runs = []
   for folder in folders:
-    try:
+    with reworded_errors(folder="runs"):
       run = load_run(folder)
-    except ValueError as error:
-      raise ValueError(str(error).replace("folder=", "runs=", 1)) from None
     if not run.is_complete:
       raise ValueError(
         f"runs={folder!r}: the run did not end; go on with it by --resume"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.command_line.flags import typed
+from experiments.command_line.flag_words import typed
 from experiments.specification import choice_flags
 from experiments.specification import spec as specs
 from experiments.specification.method import (
@@ -25,10 +25,10 @@ from fedjax_opt.study import tuning, words
 from fedjax_opt.study.cells import Cell, PointResults
 
 # Groups of flags that say on which data and clients methods are compared.
-_OF_DATA = ("data", "selection")
+_GROUPS_OF_DATA = ("data", "selection")
 _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
 # Groups in whose flags methods may differ.
-_OF_METHODS = ("client", "privacy", "messages", "rounds", "time")
+_GROUPS_OF_METHODS = ("client", "privacy", "messages", "rounds", "time")
 # Flags that choose the parts of a method.
 CHOICES = ("algorithm", "client", "server", "regularizer")
 
@@ -200,7 +200,9 @@ def _check_own(
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
   flags = specs.all_flags().items()
-  shared_names = {name for name, flag in flags if flag.group.key in _OF_DATA}
+  shared_names = {
+    name for name, flag in flags if flag.group.key in _GROUPS_OF_DATA
+  }
   shared_names |= {*_SAME_FOR_ALL}
   shared_names |= {
     flag
@@ -263,7 +265,7 @@ def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
   names = dict.fromkeys(specs.conditions()) | {
     name: None
     for name, flag in FLAGS.items()
-    if name in given - {*CHOICES} and flag.group.key in _OF_METHODS
+    if name in given - {*CHOICES} and flag.group.key in _GROUPS_OF_METHODS
   }
   options = {}
   for cell in first_cells:

@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.specification.spec import identity_of_config, not_default
+from experiments.specification.spec import (
+  LIMITED,
+  identity_of_config,
+  not_default,
+)
 from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import checksums, json_files
@@ -58,7 +62,8 @@ class Record:
     flags: its flags that are no defaults; for a computation its function and
       options.
     about: date, seconds and streams (see `fedjax_opt.base.STREAMS`); for a run
-      also device, versions, criterion and the number of all its points.
+      also device, versions, criterion, the number of all its points, and
+      `LIMITED`, if its clients limited defaults.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
     arrays: other arrays that were kept.
@@ -106,6 +111,7 @@ def of_run(run: Run, arguments: Sequence[str], parts: RecordedParts) -> Record:
   about["date"] = datetime.date.fromtimestamp(written).isoformat()
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
+  about |= {n: v for n, v in run.config.items() if n == LIMITED}
   points = list(run.points)
   history, arrays = parts.select(run.history), dict(parts.arrays)
   return Record(tuple(arguments), flags, about, points, history, arrays)

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.command_line import flags, parser
+from experiments.command_line import flag_words, parser
 from experiments.specification import spec
 from experiments.specification.choice_flags import MAX_ITEMS
 from experiments.specification.flag import (
@@ -90,7 +90,7 @@ class Request:
   progress: bool = True
   track: str | None = None
   study: str | None = _STUDY.option()
-  runs: Sequence[str] = _STUDY.option((), type=flags.names)
+  runs: Sequence[str] = _STUDY.option((), type=flag_words.names)
   reference: str | None = _STUDY.option()
   jobs: int = _STUDY.option(1, field=_COUNT)
   executor: str | None = _STUDY.option()
@@ -167,7 +167,7 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
     SystemExit: after `--help`, `--list` or `--version`.
   """
   # Of a condition there may be several values, but a switch has no list.
-  run_kinds = flags.kinds()
+  run_kinds = flag_words.kinds()
   lists = [name for name in spec.conditions() if run_kinds[name] is not bool]
   kinds = {name: kind for name, kind in run_kinds.items() if name not in lists}
   kinds |= dict.fromkeys(lists, str)
@@ -255,7 +255,7 @@ def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
       f"study={file!r}: methods must be tables [[method]] with an algorithm"
     )
   shared = texts_of("study", file, content)
-  arguments = [flags.argument(name, value) for name, value in shared.items()]
+  arguments = [flag_words.argument(n, value) for n, value in shared.items()]
   return arguments, [texts_of("study", file, method) for method in methods]
 
 

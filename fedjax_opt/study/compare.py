@@ -199,17 +199,20 @@ def _run_all(
   conditions: Sequence[Mapping[str, Any]],
   progress: bool,
 ) -> list[Cell]:
-  cells = []
-  pairs = list(itertools.product(methods.items(), conditions))
-  with bar(len(pairs), "cells") if progress else nullcontext() as progress_bar:
-    for (label, method), condition in pairs:
-      if progress:
-        parts = label, words.condition_label(condition)
-        progress_bar.set_postfix_str(", ".join(filter(None, parts)))
-      cells.append(runs.run_cell(label, method, condition))
-      if progress:
-        progress_bar.update()
-  return cells
+  """The cells, method after method; they run condition after condition."""
+  cells: dict[str, list[Cell]] = {label: [] for label in methods}
+  total = len(methods) * len(conditions)
+  with bar(total, "cells") if progress else nullcontext() as progress_bar:
+    for condition in conditions:
+      runs_here = runs.under(condition)  # All methods share its clients.
+      for label, method in methods.items():
+        if progress:
+          parts = label, words.condition_label(condition)
+          progress_bar.set_postfix_str(", ".join(filter(None, parts)))
+        cells[label].append(runs_here.run_cell(label, method, condition))
+        if progress:
+          progress_bar.update()
+  return [*itertools.chain(*cells.values())]
 
 
 def _shared_and_notes(

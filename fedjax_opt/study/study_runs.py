@@ -108,9 +108,7 @@ class StudyRuns(NamedTuple):
     """
     clients: dict[str, sizes.ClientSummary] = {}
     for i, condition in enumerate(conditions):
-      # Clients are made, and hold examples out, once for each seed.
-      data = functools.cache(self.data) if callable(self.data) else self.data
-      runs = self._replace(data=data, own_parts=functools.cache(_own_parts))
+      runs = self.under(condition)
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
@@ -130,11 +128,18 @@ class StudyRuns(NamedTuple):
       label = condition_label(_of_data(condition))
       if label not in clients:
         seed = self.design.report_seeds[0]
-        data = _of_seed(runs._data_under(condition), seed)
+        data = _of_seed(runs.data, seed)
         if self.own_models:
           data = runs.own_parts(data, seed).train
         clients[label] = sizes.client_summary_of(data)
     return clients
+
+  def under(self, condition: Mapping[str, Any]) -> "StudyRuns":
+    """The same with the clients of a condition, made once for each seed."""
+    data = self.data
+    if callable(data):
+      data = functools.cache(functools.partial(data, **_of_data(condition)))
+    return self._replace(data=data, own_parts=functools.cache(_own_parts))
 
   def _check_cell(self, method, condition, metric):
     """Checks a cell, and that it measures the metric if one is given."""
@@ -166,7 +171,7 @@ class StudyRuns(NamedTuple):
   def run_cell(
     self, label: str, method: Method, condition: Mapping[str, Any]
   ) -> Cell:
-    """Tunes one method under one condition, and runs its best setting."""
+    """Tunes one method under its condition, and runs its best setting."""
 
     def run(grid, seeds, is_fresh, partition_seed=None):
       simulator, own_models = self._simulator(
@@ -211,7 +216,7 @@ class StudyRuns(NamedTuple):
       **method.options,
     }
     is_on_test = is_fresh or examples_of(self.criterion.metric) == "test"
-    data, own_models = self._data_under(condition), None
+    data, own_models = self.data, None
     if partition_seed is not None:
       data = data(partition_seed)
     if self.own_models is not None:
@@ -235,12 +240,6 @@ class StudyRuns(NamedTuple):
       **options,
     )
     return simulator, own_models
-
-  def _data_under(self, condition: Mapping[str, Any]) -> Any:
-    """The clients, or the function from a seed to them."""
-    if not callable(self.data):
-      return self.data
-    return lambda seed: self.data(seed, **_of_data(condition))
 
 
 def _of_seed(data: Any, seed: int) -> Any:

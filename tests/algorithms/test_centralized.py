@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from fedjax_opt import ClientData, prox
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
@@ -73,13 +72,6 @@ def test_a_client_that_owns_nothing_has_no_gradient():
   with jax.enable_x64(True):
     result = run(local(TASK.loss_fn, prox.zero(), RATE, client=4))
   assert_close(result.params, TASK.problem.x0, 1e-15)
-
-
-def test_bad_input():
-  with pytest.raises(ValueError, match="cohort_size: centralized needs all"):
-    run(centralized(TASK.loss_fn, PSI, RATE), cohort_size=3)
-  with pytest.raises(ValueError, match=r"client=5: must be in \[0, 5\)"):
-    run(local(TASK.loss_fn, PSI, RATE, client=5))
 
 
 def least_squares(x, y):

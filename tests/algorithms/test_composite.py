@@ -179,12 +179,6 @@ def test_a_grid_equals_the_loop():
     assert_close(end, last, 1e-5)
 
 
-def test_the_averaged_iterate_needs_equal_steps():
-  algorithm = fed_dual_avg(SOFTMAX.loss_fn, prox.l1(0.1), 0.1, averaged=True)
-  with pytest.raises(ValueError, match="the same number of local steps"):
-    simulated(algorithm)
-
-
 @pytest.mark.slow
 def test_weights_that_a_sampler_scales_leave_the_averaged_iterate():
   """After one round, in which all clients start from the same dual."""

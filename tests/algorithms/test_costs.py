@@ -9,6 +9,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt.arrays import trees
 from tests.helpers import cases, jax_problems
+from tests.helpers.tables_of_calls import read_cases
 
 N, D, K, C = 6, 5, 3, 4
 TASK = jax_problems.least_squares(sizes=(N,) * C, dim=D)
@@ -22,79 +23,10 @@ SGD = optax.sgd(RATE)
 NUMBER = 4 / MODEL  # in models
 FULL = N / ONCE  # the gradient of all examples
 
-# name -> (algorithm, models down, models up, gradients by plain local steps,
-# models that each client keeps).
-COSTS = {
-  "fed_avg, averaged momenta": (
-    fo.fed_avg(LOSS, optax.sgd(RATE, momentum=0.9), average_state=True),
-    *(2, 2, 1, 0),
-  ),
-  "fed_dyn": (fo.fed_dyn(LOSS, SGD), 1, 1, 1, 1),
-  # Where JAX has float64 the number is one.
-  "fed_nova": (fo.fed_nova(LOSS, RATE), 1, 1 + 2 * NUMBER, 1, 0),
-  "fed_cm": (fo.fed_cm(LOSS, RATE), 2, 1 + NUMBER, 1, 0),
-  "fed_exp": (fo.fed_exp(LOSS, SGD), 1, 1 + NUMBER, 1, 0),
-  # The count of optax.ema.
-  "mime_lite": (fo.mime_lite(LOSS, RATE), 2 + NUMBER, 2, 1 + FULL, 0),
-  "fed_sam": (fo.fed_sam(LOSS, SGD), 1, 1, 2, 0),
-  "mo_fed_sam": (fo.mo_fed_sam(LOSS, RATE), 2, 1 + NUMBER, 2, 0),
-  "fed_speed": (fo.fed_speed(LOSS, RATE), 1, 1, 2, 1),
-  "fed_acg": (fo.fed_acg(LOSS, SGD), 1, 1, 1, 0),
-  "fed_gamma": (fo.fed_gamma(LOSS, RATE), 2, 2, 2, 1),
-  "fed_lesam": (fo.fed_lesam(LOSS, SGD), 1, 1, 1, 1),
-  "fed_lesam, last": (fo.fed_lesam(LOSS, SGD, last_step=True), 2, 1, 1, 0),
-  "fed_dc": (fo.fed_dc(LOSS, RATE), 2, 2, 1, 2),
-  "fed_smoo": (fo.fed_smoo(LOSS, RATE), 2, 2, 2, 2),
-  # Delta_t, one block's moment and the count; steps and that moment.
-  "fed_adamw": (
-    fo.fed_adamw(LOSS, RATE),
-    *(2 + 2 * NUMBER, 1 + 2 * NUMBER, 1, 0),
-  ),
-  "fed_adamw, whole moments": (
-    fo.fed_adamw(LOSS, RATE, whole_moments=True),
-    *(3 + NUMBER, 2 + NUMBER, 1, 0),
-  ),
-  "fed_lada": (fo.fed_lada(LOSS, RATE), 3, 2 + NUMBER, 1, 0),
-  "diloco": (fo.diloco(LOSS, SGD), 1, 1, 1, 0),
-  "ditto": (fo.ditto(LOSS, SGD), 1, 1, 2, 1),
-  "p_fed_me": (fo.p_fed_me(LOSS, RATE, inner_steps=3), 1, 1, 3, 1),
-  **{
-    f"per_fed_avg, {h}, {own}": (
-      fo.per_fed_avg(LOSS, RATE, hessian_difference=h, own_batches=own),
-      *(1, 1, gradients, 0),
-    )
-    for h, own, gradients in (
-      *((None, True, 1), (None, False, 2)),
-      *((0.1, True, 2), (0.1, False, 4)),
-    )
-  },
-  # The server's momentum is inferred, averaged buffers are sent.
-  "domo": (fo.domo(LOSS, RATE), 1, 1, 1, 0),
-  "fed_avg_slm": (
-    fo.domo(LOSS, RATE, beta=None, average_local=True),
-    *(2, 2, 1, 0),
-  ),
-  # How often they have met is sent too.
-  "prox_skip, always": (
-    fo.prox_skip(LOSS, RATE, p=1.0),
-    *(1 + NUMBER, 1, 1, 2 + NUMBER),
-  ),
-  "prox_skip, never": (
-    fo.prox_skip(LOSS, RATE, p=1e-6),
-    *(1 + NUMBER, 0, 1, 2 + NUMBER),
-  ),
-  "scaffold": (fo.scaffold(LOSS, RATE), 2, 2, 1, 1),
-  "scaffold, exact": (
-    fo.scaffold(LOSS, RATE, exact_control=True),
-    *(2, 2, 1 + FULL, 1),
-  ),
-  "local_sgd": (fo.local_sgd(LOSS, RATE), 1, 1, 1, 0),
-  "minibatch_sgd": (fo.minibatch_sgd(LOSS, RATE), 1, 1, 1, 0),
-}
-# The same of those whose rounds begin a stage, here the first of two; in the
-# last place the examples of its large gradient. Gradients are taken at two
-# points, of which a client has the older one already; of four clients one has
-# the local routine.
+# name -> (algorithm, models down, models up, gradients by plain local steps) of
+# those whose rounds begin a stage, here the first of two; in the last place the
+# examples of its large gradient. Gradients are taken at two points, of which a
+# client has the older one already; of four clients one has the local routine.
 OF_ONE = (1 + 1 / C, 1 + 1 / C, 2 + 2 / C)
 STAGES = {
   "minibatch_sarah": (fo.minibatch_sarah(LOSS, RATE), 1, 1, 2, N),
@@ -107,15 +39,18 @@ STAGES = {
 }
 NAMES = "bytes_down", "bytes_up", "gradient_evaluations"
 UNITS = MODEL, MODEL, ONCE
+# With the numbers that are of the model's type where JAX has float64.
+WIDE = "fo.fed_nova(LOSS, RATE)", "fo.fed_speed(LOSS, RATE)"
 
 
-@pytest.mark.parametrize("name", COSTS)
-@pytest.mark.default_cases("scaffold", "fed_adamw", "fed_nova", "fed_speed")
-def test_costs_are_those_counted_by_hand(name):
-  algorithm, *counted, num_kept = COSTS[name]
-  # Where JAX has float64, messages are of the model's type, too.
-  with jax.enable_x64(name in ("fed_nova", "fed_speed")):
-    result = fo.simulate(algorithm, START, TASK.data, rounds=2, **OPTIONS)
+@pytest.mark.parametrize(("call", "costs"), read_cases("algorithms/costs.txt"))
+@pytest.mark.default_cases(
+  "fo.scaffold(LOSS, RATE)", "fo.fed_adamw(LOSS, RATE)", *WIDE
+)
+def test_costs_are_those_counted_by_hand(call, costs):
+  *counted, num_kept = eval(costs)
+  with jax.enable_x64(call in WIDE):
+    result = fo.simulate(eval(call), START, TASK.data, rounds=2, **OPTIONS)
   assert result.cost == {
     f"{cost}_per_round": pytest.approx(number * unit)
     for cost, number, unit in zip(NAMES, counted, UNITS, strict=True)
@@ -228,8 +163,3 @@ def test_a_rule_may_be_a_function_of_the_round(factory):
   )
   np.testing.assert_allclose(dropping[1], constant[1], rtol=1e-6)
   assert np.linalg.norm(dropping[2] - constant[2]) > 1e-3
-
-
-def test_without_a_local_momentum_none_is_averaged():
-  with pytest.raises(ValueError, match="average_local=True: there is no local"):
-    fo.domo(LOSS, 0.1, mu_l=None, average_local=True)

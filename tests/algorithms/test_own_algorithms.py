@@ -64,26 +64,10 @@ def test_states_are_kept_in_their_types():
 
 
 @pytest.mark.slow
-def test_metrics_of_two_phases_need_names_of_their_own():
+def test_metrics_of_clients_are_traces():
   def one_client(worker, params):
     metrics = {"examples": worker.size}
     return fo.ClientOutput(delta(worker, params), metrics=metrics)
 
-  def round(params, cohort):
-    first = cohort.mean(one_client, params)
-    second = cohort.mean(one_client, params, phase=1)
-    return params, (first, second)
-
   sizes = run(algorithm_of(one_client)).traces["examples"]
   np.testing.assert_array_equal(sizes, [cases.SIZES] * 3)
-  with pytest.raises(ValueError, match="two phases have 'examples'"):
-    run(jax_problems.own_algorithm(round))
-
-
-def test_a_metric_of_a_client_may_not_replace_a_trace():
-  def one_client(worker, params):
-    model = worker.descend(cases.loss_fn, fo.delta_sgd(), params)
-    return fo.ClientOutput(model, metrics={"step_size": 1.0})
-
-  with pytest.raises(ValueError, match="'step_size' is a field of trace= too"):
-    run(algorithm_of(one_client), trace=("step_size",))

@@ -84,14 +84,6 @@ def test_models_of_per_fed_avg_are_one_step_from_the_server_s():
   )
 
 
-def test_per_fed_avg_needs_the_local_steps_of_one_step():
-  algorithm = fo.per_fed_avg(cases.loss_fn, 0.1, hessian_difference=0.1)
-  assert refusal(lambda: run(algorithm, local_steps=2)) == (
-    "own_batches=True: a step of per_fed_avg takes 3 local steps, and no "
-    "client has more than 2; give more of them, or own_batches=False"
-  )
-
-
 @pytest.mark.slow
 def test_some_trained_leaves_can_be_personal():
   def make(loss_fn):

@@ -46,10 +46,10 @@ def sweep(bad):
   fo.sweep(**good | bad)
 
 
-def own(round):
+def own(round, **options):
   """Settings of a run of an algorithm of one's own."""
-  init = lambda params: params
-  return {"algorithm": fo.Algorithm(init, round, lambda state: state)}
+  same = lambda state: state
+  return {"algorithm": fo.Algorithm(same, round, same, **options)}
 
 
 def sends(one_client, **options):
@@ -62,6 +62,12 @@ def becomes(new):
   """One whose round returns this of its state and a reply."""
   send_all = lambda worker, params: params
   return own(lambda state, cohort: new(state, cohort.mean(send_all, state)))
+
+
+def measuring(worker, params):
+  """What a client sends, and a metric."""
+  model = worker.descend(loss_fn, fo.delta_sgd(), params)
+  return fo.ClientOutput(model, metrics={"step_size": 1.0})
 
 
 PROX_SKIP = fo.prox_skip(loss_fn, jnp.float32(0.1))
@@ -127,11 +133,9 @@ def evaluate_clients(bad):
 
 
 test_is_refused = refusals.of_table(
-  "public_functions.txt", Simulator, mean_loss, simulate, sweep, sends,
-  becomes, state, of_grid, on_schedule, evaluate_clients, BATCH=BATCH,
-  PROX_SKIP=PROX_SKIP, WEIGHTED=WEIGHTED, OWN=OWN, SCHEDULED=SCHEDULED,
-  OTHERWISE=OTHERWISE,
-  SIM=SIM, GRID=GRID, OTHER=OTHER, FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS,
-  EACH_SEED=EACH_SEED,
-  MOON=MOON,
+  "public_functions.txt", Simulator, mean_loss, simulate, sweep, own, sends,
+  measuring, becomes, state, of_grid, on_schedule, evaluate_clients,
+  BATCH=BATCH, PROX_SKIP=PROX_SKIP, WEIGHTED=WEIGHTED, OWN=OWN,
+  SCHEDULED=SCHEDULED, OTHERWISE=OTHERWISE, SIM=SIM, GRID=GRID, OTHER=OTHER,
+  FEWER=FEWER, OTHERS=OTHERS, STEPS=STEPS, EACH_SEED=EACH_SEED, MOON=MOON,
 )  # fmt: skip

@@ -21,5 +21,5 @@ def run(bad):
 
 test_is_refused = refusals.of_table(
   "settings.txt", samplers, client_state, inputs, check_option_names, settings,
-  of_grid, run,
+  of_grid, run, Config,
 )  # fmt: skip

@@ -130,12 +130,6 @@ def test_what_another_seed_trains_on_is_refused(has_lists, monkeypatch):
     run([0, 1])
 
 
-def test_pooled_examples_of_traced_clients_are_refused():
-  line = "pooled: needs to know which examples the clients have"
-  with pytest.raises(TypeError, match=line):
-    jax.jit(lambda data: data.pooled())(disjoint())
-
-
 def test_a_device_s_examples_stay_there():
   on_device = jax.device_put(disjoint())
   part = on_device.split(0.2)[1].pooled()

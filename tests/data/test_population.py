@@ -169,15 +169,10 @@ def test_capacity(population):
 
 
 @pytest.mark.parametrize(
-  ("clients", "message"),
-  [
-    ([0, -1], "clients: has -1; must be 0 or more"),
-    ([0.0], "clients=an array float64[1]: must be whole numbers of shape [C]"),
-    ([[0]], "clients: is int64[1, 1]; must be whole numbers of shape [C]"),
-  ],
+  ("clients", "message"), read_cases("data/refused.txt", "cohorts")
 )
 def test_gather_of_what_is_no_client(population, clients, message):
-  assert refusal(population.gather, np.array(clients), 9) == message
+  assert refusal(population.gather, eval(clients), 9) == message
 
 
 def test_round_trip_of_client_data(tmp_path):

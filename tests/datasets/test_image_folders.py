@@ -1,5 +1,6 @@
 """Folders of images become examples, and what cannot is one line."""
 
+import functools
 import os
 
 import numpy as np
@@ -7,17 +8,20 @@ import pytest
 
 from fedjax_opt.datasets.image_folders import image_folder
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)
 
 
-def _write(root, names, size=(5, 4), channels=()):
+def _write(root, names, size=(5, 4), channels=(), kind=np.uint8, end=None):
+  """Images of random pixels; their files are cut at the byte `end`."""
   for name in names:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = RNG.integers(0, 256, (*size, *channels)).astype(np.uint8)
+    pixels = RNG.integers(0, 256, (*size, *channels)).astype(kind)
     Image.fromarray(pixels).save(path)
+    path.write_bytes(path.read_bytes()[:end])
 
 
 def test_classes_are_folders(tmp_path):
@@ -70,81 +74,12 @@ def test_a_palette_may_have_an_alpha(tmp_path):
   np.testing.assert_array_equal(pixels_read, np.asarray(image.convert("RGB")))
 
 
-def _empty(root):
-  (root / "a").mkdir()
-
-
-def _deep(root):
-  for name in ("a/1.png", "b/1.png"):
-    (root / name).parent.mkdir()
-    Image.fromarray(np.full((5, 4), 999, np.uint16)).save(root / name)
-
-
-def _sizes(root):
-  _write(root, ["a/1.png"])
-  _write(root, ["b/1.png"], (7, 7))
-
-
-def _damaged(root):
-  _write(root, ["a/1.png", "b/1.png"])
-  path = root / "b" / "1.png"
-  path.write_bytes(path.read_bytes()[:40])
-
-
-def _broken_name(root):
-  _write(root, ["a/1.png", "b\nc/1.png"])
-  (root / "b\nc" / "1.png").write_bytes(b"no image")
-
-
-def _other_class(root):
-  _write(root, ["train/a/1.png", "train/b/1.png"])
-  _write(root, ["test/a/1.png", "test/c/1.png"])
-
-
 @pytest.mark.parametrize(
-  ("make", "message"),
-  [
-    (_empty, "the folder 'a' has no images"),
-    (lambda root: None, "has 0 folders with images"),
-    (_deep, "1.png: cannot be read (it has more than 8 bits a pixel"),
-    (lambda root: _write(root, ["a/1.png"]), "has 1 folders with images"),
-    (_sizes, "is 7 x 7 pixels, others are 4 x 5; give a side"),
-    (_damaged, "1.png: cannot be read"),
-    (_broken_name, "b\\nc/1.png: cannot be read"),
-    (
-      lambda root: _write(
-        root, ["train/a/1.png", "train/b/1.png", "val/a/1.png"]
-      ),
-      "'train' has the folder 'a', which would not be read; if it has folders "
-      "of classes, 'test' is missing",
-    ),
-    (
-      lambda root: _write(root, ["Train/a/1.png", "Test/a/1.png"]),
-      "'Test' has the folder 'a', which would not be read; if it has folders "
-      "of classes, 'train' is missing",
-    ),
-    (
-      lambda root: _write(root, ["a/1.png", "b/1.png", "b/more/2.png"]),
-      "'b' has the folder 'more', which would not be read; images must lie",
-    ),
-    (
-      lambda root: _write(root, ["a/1.png", "b/1.png", "2.png"]),
-      "'2.png' is an image beside the folders of classes; move it into one",
-    ),
-    (
-      lambda root: _write(
-        root,
-        [
-          f"{part}/{c}/1.png" for part in ("train", "test", "val") for c in "ab"
-        ],
-      ),
-      "the folder 'val' would not be read; move its images to 'train' or",
-    ),
-    (_other_class, "'c' is no class of train"),
-  ],
+  ("files", "message"), read_cases("datasets/bad_files.txt", "images")
 )
-def test_what_is_no_folder_of_images_is_one_line(tmp_path, make, message):
-  make(tmp_path)
+def test_what_is_no_folder_of_images_is_one_line(tmp_path, files, message):
+  write = functools.partial(_write, tmp_path)
+  eval(files, {"root": tmp_path, "write": write, "np": np})
   assert message in refusal(image_folder, tmp_path)
 
 
@@ -196,20 +131,11 @@ def test_images_of_hugging_face(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("parts", "message"),
-  [
-    ({"train": (_photos(2), [0, -1])}, "some without a label"),
-    ({"train": (_photos(2), [0, None])}, "some without a label"),
-    ({"train": ([*_photos(1), None], [0, 1])}, "row 1 of train: has no image"),
-    ({"valid": (_photos(2), [0, 1])}, "has the parts valid; needs train"),
-    (
-      {"train": ([*_photos(1), *_photos(1, (6, 6))], [0, 1])},
-      "row 1 of train: is 6 x 6 pixels, others are 4 x 5",
-    ),
-  ],
+  ("parts", "message"), read_cases("datasets/bad_files.txt", "hugging face")
 )
 def test_refused_images_of_hugging_face(tmp_path, parts, message):
-  assert message in refusal(image_folder, _saved(tmp_path, **parts))
+  folder = _saved(tmp_path, **eval(parts, {"photos": _photos}))
+  assert message in refusal(image_folder, folder)
 
 
 def test_hugging_face_without_images(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from fedjax_opt.datasets import tokenization
 from tests.helpers import text_models as plain
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -122,12 +123,7 @@ def test_vocabularies_that_cannot_be(folder):
 
 
 @pytest.mark.parametrize(
-  ("content", "message"),
-  [
-    ("{", "cannot be read (Expecting"),
-    ("[]", "cannot be read (it is no JSON object); must be a JSON object"),
-    ('{"do_lower_case": "no"}', "do_lower_case is 'no'; must be true or false"),
-  ],
+  ("content", "message"), read_cases("datasets/bad_files.txt", "tokenizers")
 )
 def test_settings_that_cannot_be(folder, content, message):
   file = folder / "tokenizer_config.json"

@@ -3,7 +3,6 @@
 import fractions
 import gc
 import math
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.extend.core import Jaxpr
 
+from fedjax_opt import ClientData
 from fedjax_opt.engine.batch_plan import BatchPlan
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced.batches import draw_batches
@@ -168,15 +168,9 @@ def test_any_sizes(name, sizes, seed):
 def test_the_default_batch_is_at_most_the_largest_client(
   sizes, options, batch_size
 ):
-  data = SimpleNamespace(sizes=np.array(sizes), max_size=max(sizes))
+  owners = np.repeat(np.arange(len(sizes)), sizes)
+  data = ClientData.from_client_ids({"x": np.ones(sum(sizes))}, owners)
   assert Config.create(data, options).plan.batch_size == batch_size
-
-
-@pytest.mark.parametrize("option", ["replacement", "drop_remainder"])
-def test_a_default_batch_that_must_be_full_is_not_limited(option):
-  data = SimpleNamespace(sizes=np.array([3, 5]), max_size=5)
-  with pytest.raises(ValueError, match="batch_size=32: must be at most 5"):
-    Config.create(data, {option: True})
 
 
 def test_steps_go_on_into_further_epochs():

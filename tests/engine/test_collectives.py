@@ -2,12 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.helpers.commands import REPOSITORY
+from tests.helpers.commands import REPOSITORY, new_python
 
 PROGRAM = """
 import json
@@ -69,18 +67,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def found():
-  environment = os.environ | {
-    "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
-    + " --xla_force_host_platform_device_count=4",
-    "JAX_PLATFORMS": "cpu",
-    "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'benchmarks'}",
-  }
-  ended = subprocess.run(
-    [sys.executable, "-c", PROGRAM],
-    env=environment, capture_output=True, text=True, check=False,
+  flag = "--xla_force_host_platform_device_count=4"
+  process = new_python(
+    "-c", PROGRAM, JAX_PLATFORMS="cpu",
+    XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {flag}",
+    PYTHONPATH=f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'benchmarks'}",
   )  # fmt: skip
-  assert ended.returncode == 0, ended.stderr
-  return json.loads(ended.stdout)
+  return json.loads(process.stdout)
 
 
 @pytest.mark.parametrize("name", ["fed_avg", "fed_nova", "scaffold"])

@@ -341,11 +341,6 @@ def counting(is_bad=lambda worker: False, state_of=lambda visits: visits + 1):
   )
 
 
-def test_what_is_kept_must_be_returned():
-  with pytest.raises(ValueError, match="no client returns what it keeps"):
-    run(averaging(lambda worker, _: 1.0, init_client=lambda _: jnp.int32(0)))
-
-
 @pytest.mark.parametrize("client_memory", ["device", "host"])
 @pytest.mark.default_cases("device")
 def test_who_is_left_out_keeps_what_it_had(client_memory):

@@ -8,8 +8,9 @@ import pytest
 
 from experiments import cli, convert, run
 from experiments.command_line import parser
-from tests.helpers.commands import REPOSITORY
+from tests.helpers.commands import REPOSITORY, new_python
 from tests.helpers.refusals import refusal
+from tests.helpers.tables_of_calls import read_cases
 
 
 def command(*arguments):
@@ -96,7 +97,7 @@ def test_no_such_command_is_told_before_jax_is_imported():
     "status = cli.main(['fedjax-opt', 'trian'])\n"
     "sys.exit(status != 1 or 'jax' in sys.modules)\n"
   )
-  subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+  new_python("-c", code)
 
 
 @pytest.mark.parametrize(
@@ -162,29 +163,15 @@ def test_presets_are_found_in_every_folder(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-  ("content", "message"),
-  [
-    (None, "flagfile='{path}': cannot be read (No such file or directory); "
-     "must be a file with a flag on each line"),
-    (b"\xff\xfe\x00", "flagfile='{path}': cannot be read (not a text); must be "
-     "a file with a flag on each line"),
-    (b"--seed=1\n" * 200_000, "flagfile='{path}': cannot be read (it has more "
-     "than 1 MB); must be a file with a flag on each line"),
-    (b"--flagfile={path}", "flagfile='{path}': names itself"),
-    (b'{\n "task": "digits"', "flagfile='{path}': begins with '{', which is no "
-     "flag; must be a file with a flag on each line, such as the flags.txt of "
-     "a run"),
-    (b"--flagfile=", "flagfile: must be a file with a flag on each line"),
-    (b"--flagfile", "flagfile: must be a file with a flag on each line"),
-  ],
-)  # fmt: skip
+  ("content", "message"), read_cases("experiments/bad_flag_files.txt")
+)
 def test_bad_files(tmp_path, content, message):
   path = tmp_path / "some.flags"
+  content = eval(content, {"path": bytes(path)})
   if content is not None:
-    path.write_bytes(content.replace(b"{path}", str(path).encode()))
-  assert refusal(parser.expanded, [f"--flagfile={path}"]) == message.replace(
-    "{path}", str(path)
-  )
+    path.write_bytes(content)
+  line = refusal(parser.expanded, [f"--flagfile={path}"])
+  assert line == message.format(path=path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])

@@ -119,7 +119,8 @@ def test_every_flag_of_a_command(name):
     )
   common_flags = {"flagfile", "help", "helpfull", "list", "version"}
   conditions = spec.conditions() if name == "compare" else []
-  switches = {n for n, flag in spec.all_flags().items() if flag.type is bool}
+  all_flags = request.FLAGS | spec.all_flags()
+  switches = {n for n, flag in all_flags.items() if flag.type is bool}
   switches = (switches & known_flags) - set(conditions)
   switched_off = {f"no{n}" for n in switches}
   assert flags - {"verify"} == known_flags | common_flags | switched_off

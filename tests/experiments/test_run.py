@@ -29,7 +29,6 @@ from tests.helpers.commands import (
   wait_for,
 )
 from tests.helpers.compilations import compilations
-from tests.helpers.refusals import refusal
 
 SHORT = ("--rounds=3", "--eval_every=2", "--client=sgd")
 GRID = (*SMALL, *SHORT, "--client_lr=0.1,1e38", "--seed=0,1")
@@ -292,15 +291,6 @@ def test_baselines_decide_their_cohort_and_have_no_server(algorithm, cohort):
   values = prepare("--task=lasso", f"--algorithm={algorithm}").spec.values()
   assert values["cohort_size"] == cohort
   assert not {"server", "server_lr"} & set(values)
-
-
-def test_a_cohort_that_nobody_gave_is_at_most_all_clients():
-  # Ten clients come with the data.
-  flags = ("--task=nonconvex", "--client=sgd", "--client_lr=0.1")
-  job = prepare(*flags, "--heldout_clients=3")
-  assert job.spec.cohort_size == 7
-  line = refusal(prepare, *flags, "--heldout_clients=3", "--cohort_size=8")
-  assert line.startswith("cohort_size=8: must be from 1 to ")
 
 
 @pytest.mark.slow

@@ -35,6 +35,16 @@ def printed(capsys, *arguments, program=run):
   return capsys.readouterr()
 
 
+def new_python(*arguments, cwd=REPOSITORY, **variables):
+  """What a new Python prints and says, with these environment variables."""
+  process = subprocess.run(
+    [sys.executable, *arguments], cwd=cwd, env=os.environ | variables,
+    capture_output=True, text=True,
+  )  # fmt: skip
+  assert process.returncode == 0, process.stderr
+  return process
+
+
 def flags_of_line(*arguments):
   """{flag: value}, each call from the defaults."""
   return parser.parse(["run", *arguments])

@@ -16,41 +16,10 @@ WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PIECES = ("the", "game", "bank", "##s", "market", "rises", "team", "wins", ".")
 VOCABULARY = (*WORDS, *PIECES)
 NUM_CLASSES = 4
+# Each model's config.json, of the sizes below.
+CONFIGS = json.loads(pathlib.Path(__file__).with_suffix(".json").read_text())
 HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS = 8, 2, 2, 12, 10
 
-CONFIGS = {
-  "distilbert": {
-    "model_type": "distilbert",
-    "vocab_size": len(VOCABULARY),
-    "dim": HIDDEN,
-    "n_layers": LAYERS,
-    "n_heads": HEADS,
-    "hidden_dim": INTERMEDIATE,
-    "max_position_embeddings": POSITIONS,
-    "dropout": 0.1,
-    "attention_dropout": 0.2,
-    "seq_classif_dropout": 0.3,
-    "activation": "gelu",
-    "pad_token_id": 0,
-  },
-  "bert": {
-    "model_type": "bert",
-    "vocab_size": len(VOCABULARY),
-    "hidden_size": HIDDEN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": INTERMEDIATE,
-    "max_position_embeddings": POSITIONS,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-6,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.2,
-    "classifier_dropout": None,
-    "hidden_act": "gelu",
-    "position_embedding_type": "absolute",
-    "pad_token_id": 0,
-  },
-}
 # Of a layer: query, key, value, output; norm; the dense layers; norm.
 _LAYERS = {
   "distilbert": (
@@ -111,13 +80,12 @@ def write(
 ) -> pathlib.Path:
   """A folder in Hugging Face's layout; `config` replaces entries."""
   folder.mkdir(exist_ok=True)
-  decoders = {"gpt2": (GPT2, gpt2_leaves), "llama": (LLAMA, llama_leaves)}
-  encoder = CONFIGS.get(family), lambda: leaves(family)
-  base_config, draw = decoders.get(family, encoder)
-  arrays = draw() if arrays is None else arrays
+  if arrays is None:
+    decoders = {"gpt2": gpt2_leaves, "llama": llama_leaves}
+    arrays = decoders[family]() if family in decoders else leaves(family)
   named = {n if is_head(n) else prefix + n: v for n, v in arrays.items()}
   save_file(named, folder / "model.safetensors")
-  (folder / "config.json").write_text(json.dumps(base_config | config))
+  (folder / "config.json").write_text(json.dumps(CONFIGS[family] | config))
   (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
   return folder
 
@@ -177,16 +145,6 @@ def logits(family: str, arrays: dict, tokens: np.ndarray) -> np.ndarray:
 
 
 # GPT-2. Its kernels are [in, out].
-GPT2 = {
-  "model_type": "gpt2",
-  "vocab_size": len(VOCABULARY),
-  "n_positions": POSITIONS,
-  "n_embd": HIDDEN,
-  "n_layer": LAYERS,
-  "n_head": HEADS,
-  "activation_function": "gelu_new",
-  "layer_norm_epsilon": 1e-5,
-}
 
 
 def gpt2_leaves() -> dict:
@@ -231,19 +189,6 @@ def gpt2_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
 
 
 # Llama. Two heads of queries share one of keys and values.
-LLAMA = {
-  "model_type": "llama",
-  "vocab_size": len(VOCABULARY),
-  "hidden_size": HIDDEN,
-  "intermediate_size": INTERMEDIATE,
-  "num_hidden_layers": LAYERS,
-  "num_attention_heads": 4,
-  "num_key_value_heads": 2,
-  "rms_norm_eps": 1e-6,
-  "rope_theta": 100.0,
-  "hidden_act": "silu",
-  "tie_word_embeddings": False,
-}
 
 
 def llama_leaves() -> dict:
@@ -276,20 +221,21 @@ def llama_logits(arrays: dict, row: np.ndarray) -> np.ndarray:
   w = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
   dense = lambda name, x: x @ w[f"{name}.weight"].T
 
+  config = CONFIGS["llama"]
+
   def norm(name, x):
     mean_square = (x**2).mean(-1, keepdims=True)
-    return (
-      x / np.sqrt(mean_square + LLAMA["rms_norm_eps"]) * w[f"{name}.weight"]
-    )
+    root = np.sqrt(mean_square + config["rms_norm_eps"])
+    return x / root * w[f"{name}.weight"]
 
   def turned(x):  # [T, size], pairs as complex numbers.
     half = x.shape[1] // 2
-    rates = LLAMA["rope_theta"] ** (-np.arange(half) / half)
+    rates = config["rope_theta"] ** (-np.arange(half) / half)
     angles = np.outer(np.arange(len(x)), rates)
     pairs = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angles)
     return np.hstack([pairs.real, pairs.imag])
 
-  x, heads = w["embed_tokens.weight"][row], LLAMA["num_attention_heads"]
+  x, heads = w["embed_tokens.weight"][row], config["num_attention_heads"]
   for i in range(LAYERS):
     h = f"layers.{i}."
     y = norm(h + "input_layernorm", x)

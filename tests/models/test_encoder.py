@@ -92,21 +92,6 @@ def test_the_pad_token_is_that_of_the_configuration(params):
   assert not np.allclose(unmasked[1], expected[1], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-  ("config", "number"),
-  [
-    # Those of the published checkpoints, with two classes.
-    (EncoderConfig(), 66_955_010),
-    (EncoderConfig(layers=12, type_vocab=2), 109_483_778),
-  ],
-)
-def test_number_of_parameters(config, number):
-  shapes = jax.eval_shape(
-    Encoder(config).init, jax.random.key(0), jnp.ones((1, 2), jnp.int32)
-  )
-  assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == number
-
-
 def test_random_start(params):
   for leaf in (
     params["embeddings"]["word"],
@@ -185,13 +170,6 @@ def test_products_are_in_the_dtype_of_the_parameters(params, dtype):
 
 
 # Mistakes.
-
-
-def test_sequences_that_are_too_long(params):
-  with pytest.raises(
-    ValueError, match=r"tokens: 7 in a sequence; must be at most max_posi.*=6"
-  ):
-    MODEL.apply({"params": params}, jnp.ones((1, 7), jnp.int32))
 
 
 # Encoders from folders in Hugging Face's layout.
@@ -387,16 +365,10 @@ def test_two_layouts_of_rotations(tmp_path, rope, theta):
 
 def test_bad_weights_of_a_decoder(tmp_path):
   arrays, name = plain.gpt2_leaves(), "h.1.attn.c_attn.weight"
-  for array, message in (
-    (None, f"has no transformer.{name}"),
-    (np.zeros((8, 25), "f"), f"{name} has shape [8, 25]; must be [8, 24], as"),
-  ):
-    leaves = {n: a for n, a in arrays.items() if n != name}
-    folder = plain.write(
-      tmp_path, "gpt2", leaves if array is None else leaves | {name: array}
-    )
-    text = refused_decoder(folder)
-    assert text.startswith(f"{folder / 'model.safetensors'}: {message}")
+  del arrays[name]
+  folder = plain.write(tmp_path, "gpt2", arrays)
+  message = f"{folder / 'model.safetensors'}: has no transformer.{name}"
+  assert refused_decoder(folder).startswith(message)
 
 
 def test_weights_that_would_be_misread(tmp_path, monkeypatch):

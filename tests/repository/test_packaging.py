@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.helpers import prepared_data
-from tests.helpers.commands import REPOSITORY
+from tests.helpers.commands import REPOSITORY, new_python
 
 # Of the repository nothing else is needed to build it.
 SOURCES = (
@@ -53,12 +53,7 @@ if __name__ == "__main__":
 def run(*arguments, cwd, path, **variables):
   """What a new Python prints that finds packages at a path, by lines."""
   variables |= {"PYTHONPATH": str(path), "JAX_PLATFORMS": "cpu"}
-  process = subprocess.run(
-    [sys.executable, *arguments], cwd=cwd, env=os.environ | variables,
-    capture_output=True, text=True,
-  )  # fmt: skip
-  assert process.returncode == 0, process.stderr
-  return process.stdout.splitlines()
+  return new_python(*arguments, cwd=cwd, **variables).stdout.splitlines()
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,8 @@ import dataclasses
 import functools
 import operator
 import os
-import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 
 import chex
 import jax
@@ -24,6 +21,7 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine.tally import Tally
 from fedjax_opt.results.checkpoint import Checkpoints
 from tests.helpers import jax_problems
+from tests.helpers.commands import new_python
 from tests.helpers.refusals import refusal
 
 TASK = jax_problems.softmax()
@@ -338,12 +336,7 @@ def test_another_process_goes_on(saved, tmp_path):
     "from tests.results.test_checkpoint import started; "
     f"assert started({str(folder)!r}, resume=True, rounds=4).rounds == 4"
   )
-  subprocess.run(
-    [sys.executable, "-c", code],
-    cwd=pathlib.Path(__file__).parents[2],
-    env=os.environ | {"PYTHONHASHSEED": "7"},
-    check=True,
-  )
+  new_python("-c", code, PYTHONHASHSEED="7")
 
 
 @pytest.mark.slow

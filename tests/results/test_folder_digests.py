@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import warnings
 
@@ -19,6 +18,7 @@ from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
 from fedjax_opt.results.run_writer import RunWriter
 from fedjax_opt.results.selection import Criterion
+from tests.helpers.commands import new_python
 
 POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
 EXPERIMENTS = pathlib.Path(records.__file__).parents[1]
@@ -191,14 +191,7 @@ def test_a_command_warns_in_one_line(tmp_path):
     "import pathlib, sys\n"
     "resuming._complete(pathlib.Path(sys.argv[1]))\n"
   )
-  process = subprocess.run(
-    [sys.executable, "-c", code, str(tmp_path)],
-    cwd=EXPERIMENTS.parent,
-    env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
+  process = new_python("-c", code, tmp_path, JAX_PLATFORMS="cpu")
   text = f"warning: folder='{tmp_path}': not verified: digests.json is missin"
   assert process.stderr.startswith(text)
   assert process.stderr.count("\n") == 1

@@ -89,24 +89,11 @@ def test_hyperparameters_may_be_traced(name):
   np.testing.assert_allclose(run(pairs), [x, x], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-  ("interval", "value", "accepted"),
-  [
-    ("[0, 1)", 1.0, "in [0, 1)"),
-    ("(0, inf)", 0.0, "above 0"),
-    ("(0, inf)", float("inf"), "above 0, and finite"),
-    ("[1, inf)", 0.5, "1 or more"),
-    ("(0, inf]", float("inf"), None),
-    ("(-inf, inf)", float("nan"), "finite"),
-  ],
-)
-def test_a_value_outside_its_interval_is_one_line(interval, value, accepted):
-  parameter = Hyperparameter("mu", 0.5, "a strength", interval)
-  check = lambda: parameter.check("client_mu", value)
-  if accepted is None:
-    check()
-  else:
-    assert refusal(check) == f"client_mu={value:g}: must be {accepted}"
+def test_a_value_outside_its_interval_is_one_line():
+  parameter = Hyperparameter("mu", 0.5, "a strength", "[0, 1)")
+  parameter.check("client_mu", 0.0)
+  line = refusal(parameter.check, "client_mu", 1.0)
+  assert line == "client_mu=1: must be in [0, 1)"
 
 
 def test_step_decay_drops_after_half_and_three_quarters():

@@ -9,7 +9,6 @@ import fedjax_opt as fo
 from fedjax_opt.arrays import trees
 from tests.helpers import cases, jax_problems
 from tests.helpers.compilations import compilations
-from tests.helpers.refusals import refusal
 
 SYSTEM = fo.systems.sample(
   cases.M,
@@ -150,24 +149,3 @@ def test_work_is_what_the_engine_counts(name):
   result = cases.TASK.simulate(algorithm, rounds=2, **OPTIONS | options)
   assert result.cost["bytes_down_per_round"] == down
   assert result.cost["bytes_up_per_round"] == up
-
-
-REFUSED = {
-  "phases of some rounds": (
-    fo.bvr_l_sgd(cases.loss_fn, 0.1),
-    buffered,
-    "schedule: what clients of this algorithm do or send differs between",
-  ),
-  "no timetable": (
-    make(0.1), lambda work: 3, "schedule: returned=3: must be a Timetable",
-  ),
-  "a failing function": (
-    make(0.1), lambda work: work.nothing, "schedule: failed",
-  ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_a_clock_refuses(name):
-  algorithm, schedule, says = REFUSED[name]
-  assert refusal(run, algorithm, schedule).startswith(says)

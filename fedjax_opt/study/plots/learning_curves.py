@@ -121,6 +121,7 @@ def curves(
       entries[summary] = _draw_others(axes, back.values(), axis)
     if metric == "rank":
       axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=x_axis == "rounds")
     axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
     # Labels say which settings diverged; a single setting has no label.
     return {key: entries[key] for key in entries if key not in ("", DIVERGED)}

@@ -10,6 +10,12 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import checked_array
 from fedjax_opt.study.plots import frame, panels
 
+# Array of a trace -> the field of the rule that a run records as it.
+FIELDS = {
+  "step_size": "step_size",
+  "smoothness": "smoothness_step",
+  "growth": "growth_step",
+}
 # Array of a trace -> its label, colour, line width and line style. The step
 # size equals one of the branches at every step; it is therefore drawn first and
 # wide, and the branches are drawn thin on top of it.

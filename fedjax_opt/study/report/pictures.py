@@ -16,6 +16,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, statistics, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
+from fedjax_opt.study.plots.step_size_trace import FIELDS
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Picture, StudyPictures
 from fedjax_opt.study.report.study_tables import axes_of
@@ -25,12 +26,6 @@ from fedjax_opt.study.verdicts import DIVERGED
 from fedjax_opt.study.words import condition_label
 
 _NUM_THRESHOLDS = 101
-# Array of `plots.step_sizes` -> its name in a cell.
-_TRACES = {
-  "step_size": "step_size",
-  "smoothness": "smoothness_step",
-  "growth": "growth_step",
-}
 
 
 def of_study(study: StudyCells) -> list[Picture]:
@@ -193,12 +188,12 @@ def _step_sizes(album: StudyPictures) -> Iterator[Picture]:
   """The step sizes of each cell in which they were recorded."""
   for cell in album.study.cells:
     trace = cell.files.step_sizes
-    if not set(_TRACES.values()) <= set(trace):
+    if not set(FIELDS.values()) <= set(trace):
       continue
     method = album.study.labels[cell.method]
     label = ", ".join(filter(None, [method, condition_label(cell.condition)]))
     facts = {"method": method, "label": label}
-    arrays = {name: trace[key] for name, key in _TRACES.items()}
+    arrays = {name: trace[key] for name, key in FIELDS.items()}
     title = drawing.in_picture(label)
     yield album.picture("step_sizes", arrays, facts, title=title)
 

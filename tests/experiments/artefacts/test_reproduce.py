@@ -289,7 +289,8 @@ def test_the_list_and_the_help(capsys):
   assert call("--help", program=reproduce) == 0
   text = capsys.readouterr().out
   assert all(
-    f"\n  --{name} " in text.replace("[no]", "") for name in reproduce.FLAGS
+    f"\n  --{name}{flag.form}" in text.replace("[no]", "")
+    for name, flag in reproduce.FLAGS.items()
   )
 
 
@@ -348,6 +349,20 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   same_run = RunOf((seed, "--algorithm=fed_avg", *middle, first))
   assert index.find(same_run) is record
   assert index.find(RunOf((*same_run.arguments, "--rounds=3"))) is None
+
+
+def test_a_run_whose_clients_limited_its_defaults_is_found(tmp_path):
+  """Not if a command gives a size that it did not have."""
+  limiting = ("--num_clients=99", "--partition=iid", "--algorithm=prox_skip")
+  cell = RunOf((*TINY[:1], *limiting, "--rounds=1"))
+  run, _ = store.Store(tmp_path).run(spec_of(cell.arguments))
+  record = records.as_read(records.of_run(run, cell.arguments, keep(run)))
+  assert record.flags["cohort_size"] == 99
+  assert record.flags["batch_size"] < 20
+  index = recipe_runner.RecordIndex([record])
+  assert index.find(cell) is record
+  assert index.find(RunOf((*cell.arguments, "--cohort_size=4"))) is None
+  assert index.find(RunOf((*cell.arguments, "--batch_size=64"))) is None
 
 
 TEXT = (

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from experiments.command_line import help as help_of_flags
 from experiments.specification import spec
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.studies import request
-from tests.helpers.commands import REPOSITORY, printed, spec_of
+from tests.helpers.commands import new_python, printed, spec_of
 
 pytestmark = pytest.mark.quick
 
@@ -208,4 +206,4 @@ def test_help_and_lists_start_no_device():
     "from jax._src import xla_bridge\n"
     "sys.exit(bool(xla_bridge._backends))\n"
   )
-  subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+  new_python("-c", code)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import convert, run
-from experiments.command_line import flags
+from experiments.command_line import flag_words
 from experiments.processes import hosts
 from experiments.single_run import job
 from fedjax_opt import Population
@@ -113,7 +113,7 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
 def test_a_run_parses_and_loads_once(population, tmp_path, monkeypatch):
   calls = []
   for owner, name in (
-    (flags, "read"),
+    (flag_words, "read"),
     (run, "resolve"),
     (job, "load"),
     (Population, "open"),

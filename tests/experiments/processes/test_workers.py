@@ -20,9 +20,8 @@ from experiments.processes import command, executors, workers
 from experiments.studies import cell_runs
 from fedjax_opt.engine import programs
 from fedjax_opt.study.report import pictures
-from tests.helpers import worker_cells
+from tests.helpers import refusals, worker_cells
 from tests.helpers.commands import REPOSITORY, call
-from tests.helpers.refusals import refusal
 from tools import kills
 
 
@@ -239,14 +238,4 @@ def test_a_scheduler_that_is_not_there(tmp_path, monkeypatch):
     run(worker_cells.square, [1], tmp_path, "dask:127.0.0.1:1")
 
 
-@pytest.mark.parametrize(
-  ("executor", "message"),
-  [
-    ("ray:1", "executor='ray:1': must be dask:HOST:PORT, or submitit:slurm"),
-    ("dask", "executor='dask': must be dask:HOST:PORT"),
-    ("submitit:pbs", "must have slurm or local after submitit:"),
-    ("submitit:slurm,gpu", "'gpu' must be NAME=VALUE, such as timeout_min="),
-  ],
-)
-def test_what_is_no_executor(executor, message):
-  assert message in refusal(executors.check, executor)
+test_is_refused = refusals.of_table("executors.txt", executors)

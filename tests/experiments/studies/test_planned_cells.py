@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_opt as fo
 from experiments import compare
-from experiments.command_line.flags import arguments
+from experiments.command_line.flag_words import arguments
 from experiments.studies import (
   cell_runs,
   planned_cells,
