@@ -210,8 +210,9 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     average.set(linestyle="--", zorder=3.1)
   for axes in figure.axes:
     axes.set(yscale="linear", ylim=(-0.02, 1.02))
-    if (condition := axes.get_ylabel()) and not shared:
-      axes.set_ylabel(f"Density, {condition}")
+    if condition := axes.get_ylabel():
+      word = "Data set" if shared else "Density,"
+      axes.set_ylabel(f"{word} {condition}")
   return figure
 
 
