@@ -208,11 +208,12 @@ class RecordIndex:
     """The record of a recipe; for a run, one with the same flags."""
     if isinstance(recipe, Computed):
       return self._computed.get(recipe.name)
-    spec = spec_of(recipe.arguments)
+    spec, of_most = spec_of(recipe.arguments), recipe.identity
     for record in self._runs:
-      limited = record.about.get(LIMITED, ())
-      sizes = {name: record.flags[name] for name in limited}
-      wanted = spec.as_limited_in({LIMITED: limited} | sizes).identity
+      wanted = of_most
+      if limited := record.about.get(LIMITED):
+        sizes = {name: record.flags[name] for name in limited}
+        wanted = spec.as_limited_in({LIMITED: limited} | sizes).identity
       shared = record.flags.keys() & wanted.keys()
       # Nearly all records end here, before what the other flags mean is known.
       if any(record.flags[name] != wanted[name] for name in shared):
