@@ -214,6 +214,7 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   assert last_line.split()[-2:] == [str(num_seeds)] * 2  # There is one pair.
 
 
+@pytest.mark.slow
 def test_several_at_a_time(full_study, tmp_path, capsys):
   """Two of them have the same run, which one runs and the other waits for."""
   methods = DELTA, DELTA.replace("Delta", "Twin"), FED_AVG

@@ -43,8 +43,9 @@ def _init(model, shape):
   return jax.jit(model.init)(jax.random.key(0), jnp.ones(shape))["params"]
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow_cases("resnet18", "resnet50", "resnet56", "none")
+@pytest.mark.quick_cases("linear", "one target", "mlp", "cnn", "padded")
 def test_shapes_and_parameters(name):
   model, shape, width, parameters = MODELS[name]
   init = jax.eval_shape(model.init, jax.random.key(0), jnp.ones(shape))
