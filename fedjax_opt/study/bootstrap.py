@@ -71,7 +71,7 @@ def resamples(
     ValueError: if an argument is too small.
   """
   shape = (num, size) if num_tasks is None else (num, size, num_tasks)
-  # `counts`, how often each run is in each resample, takes memory too.
+  # `_counts`, how often each run is in each resample, takes memory too.
   memory.check_memory(f"{num} resamples take", 32 * math.prod(map(int, shape)))
   return np.random.default_rng(seed).integers(size, size=shape)
 
@@ -110,7 +110,8 @@ class Bootstrap(NamedTuple):
     num_seeds = len(deviations)
     if num_seeds == 1:
       return np.full((2, deviations.shape[1]), np.nan)
-    weights = _weights(self.num_resamples, num_seeds, self.seed)
+    counts = _kept_counts(self.num_resamples, num_seeds, self.seed, 1)
+    weights = counts[..., 0] / num_seeds
     step = max(_MEANS_AT_ONCE // len(weights), 1)
     ends = [
       self._tails(weights @ deviations[:, start : start + step])
@@ -132,6 +133,7 @@ class Bootstrap(NamedTuple):
     estimate: Any,
     resampled: Callable[..., np.ndarray],
     *scores: np.ndarray,
+    counted: bool = False,
   ) -> Interval:
     """The interval of a statistic of runs of several tasks.
 
@@ -147,15 +149,19 @@ class Bootstrap(NamedTuple):
         [num_resamples, n, T], to the statistic of each resample,
         [num_resamples] or [num_resamples, L].
       *scores: [n, T] each; the seeds of each are drawn separately.
+      counted: whether `resampled` takes how often each run was drawn instead.
     """
     num_seeds = min(map(len, scores))
     if num_seeds == 1:
       return as_floats(estimate, estimate * np.nan, estimate * np.nan)
-    indices = (
-      resamples(self.num_resamples, len(x), self.seed + i, num_tasks=x.shape[1])
+    draw = resamples
+    if counted:
+      draw = _kept_counts if scores[0].shape[1] == 1 else _counts
+    drawn = (
+      draw(self.num_resamples, len(x), self.seed + i, num_tasks=x.shape[1])
       for i, x in enumerate(scores)
     )
-    low, high = self._tails(resampled(*indices))
+    low, high = self._tails(resampled(*drawn))
     if self.method == "percentile":
       return as_floats(estimate, low, high)
     freedom = sum((len(x) - 1) * x.shape[1] for x in scores)
@@ -175,27 +181,17 @@ class Bootstrap(NamedTuple):
     return np.quantile(resampled, [tail, 1 - tail], axis=0)
 
 
-@functools.lru_cache(maxsize=1)
-def _weights(num: int, size: int, seed: int) -> np.ndarray:
-  """[num, n], the share of each run in each resample; the last one is kept."""
-  return counts(resamples(num, size, seed), size) / size
+def _counts(num: int, size: int, seed: int, num_tasks: int) -> np.ndarray:
+  """[num, n, T] float64, how often each run is in each of the `resamples`."""
+  indices = resamples(num, size, seed, num_tasks=num_tasks)
+  at = (np.arange(len(indices))[:, None, None] * size + indices) * num_tasks
+  at += np.arange(num_tasks)
+  totals = np.bincount(at.ravel(), minlength=indices.size)
+  return totals.reshape(indices.shape).astype(np.float64)
 
 
-def counts(indices: np.ndarray, size: int) -> np.ndarray:
-  """How often each run was drawn.
-
-  Args:
-    indices: [num, n] or [num, n, T], see `resamples`.
-    size: n.
-
-  Returns:
-    [num, n] or [num, n, T] float64.
-  """
-  num, tasks = len(indices), int(np.prod(indices.shape[2:]))
-  flat = indices.reshape(num, -1, tasks)
-  at = (np.arange(num)[:, None, None] * size + flat) * tasks + np.arange(tasks)
-  totals = np.bincount(at.ravel(), minlength=num * size * tasks)
-  return totals.reshape(num, size, *indices.shape[2:]).astype(np.float64)
+# Those of one task are small, and all methods of a study have the same.
+_kept_counts = functools.lru_cache(maxsize=4)(_counts)
 
 
 def as_floats(estimate: Any, low: Any, high: Any) -> Interval:

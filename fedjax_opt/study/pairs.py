@@ -74,12 +74,20 @@ def all_pairs(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
     groups: for each condition, the cells that are compared.
     metric: the metric by which they are compared.
   """
-  pairs = [
-    _pair(first, second, metric)
-    for cells in groups
-    for first, second in itertools.combinations(cells, 2)
+  couples = [
+    couple for cells in groups for couple in itertools.combinations(cells, 2)
   ]
-  adjusted = holm([pair.p for pair in pairs])
+  values = [_shared_values(*couple, metric) for couple in couples]
+  p = np.full(len(couples), np.nan)
+  num_seeds = np.array([len(a) for a, _ in values], int)
+  for number in set(num_seeds) - {0}:  # A call for each pair takes long.
+    of_number = np.flatnonzero(num_seeds == number)
+    p[of_number] = p_values(*np.stack([values[i] for i in of_number], axis=-1))
+  pairs = [
+    _pair(*couple, metric, *of_pair)
+    for couple, *of_pair in zip(couples, values, p, strict=True)
+  ]
+  adjusted = holm(p)
   num_tests = max(int(np.isfinite(adjusted).sum()), 1)
   return [
     pair._replace(adjusted=float(p), detectable=_detectable(pair, num_tests))
@@ -100,22 +108,26 @@ def t_interval(values: np.ndarray, level: float = LEVEL) -> Interval:
   return Interval(float(mean), float(mean - half), float(mean + half))
 
 
-def _pair(first: Cell, second: Cell, metric: str) -> Pair:
-  first_values, second_values = first.by_seed(metric), second.by_seed(metric)
-  seeds = [seed for seed in first_values if seed in second_values]
-  if not seeds:
-    return Pair(first, second, Interval(np.nan), np.nan, 0, np.nan)
+def _shared_values(first: Cell, second: Cell, metric: str) -> np.ndarray:
+  """[2, n], values of both with the seeds that they share; larger is better."""
+  by_seed = first.by_seed(metric), second.by_seed(metric)
+  seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
   sign = 1 if direction(metric) == "max" else -1
-  a, b = (
-    np.array([sign * by_seed[seed] for seed in seeds])
-    for by_seed in (first_values, second_values)
-  )
+  return sign * np.array([[of[seed] for seed in seeds] for of in by_seed])
+
+
+def _pair(
+  first: Cell, second: Cell, metric: str, values: np.ndarray, p: float
+) -> Pair:
+  a, b = values
+  if not a.size:
+    return Pair(first, second, Interval(np.nan), np.nan, 0, np.nan)
   sd, difference = np.nan, Interval(float(np.mean(a - b)))
-  if len(seeds) > 1 and _has_width(a, b):
+  if len(a) > 1 and _has_width(a, b):
     sd = float(np.std(a - b, ddof=1))
     low, high = bounds(metric)
     difference = t_interval(a - b).within(low - high, high - low)
-  return Pair(first, second, difference, sd, len(seeds), float(p_values(a, b)))
+  return Pair(first, second, difference, sd, len(a), float(p))
 
 
 def _detectable(pair: Pair, num_pairs: int) -> float:

@@ -199,8 +199,7 @@ def probability_of_improvement(
   # [n_a, n_b, T]: 1 where the run of a is better, 1/2 where they are equal.
   wins = (first[:, None] > second) + 0.5 * (first[:, None] == second)
 
-  def resampled(*indices):
-    counts_a, counts_b = map(bootstrap.counts, indices, map(len, scores))
+  def resampled(counts_a, counts_b):
     of_tasks = (
       ((counts_a[..., t] @ wins[..., t]) * counts_b[..., t]).sum(axis=1)
       for t in range(tasks)
@@ -208,7 +207,8 @@ def probability_of_improvement(
     return sum(of_tasks) / wins.size
 
   boot = Bootstrap(confidence, **options)
-  return boot.of_tasks(wins.mean(), resampled, *scores).within(0, 1)
+  interval = boot.of_tasks(wins.mean(), resampled, *scores, counted=True)
+  return interval.within(0, 1)
 
 
 def interquartile_mean(
@@ -309,12 +309,12 @@ def performance_profile(
     _worst_if_diverged(array, direction).reshape(-1, 1) > sign * levels
   ).astype(np.float64)  # [n T, L]
 
-  def resampled(indices):
-    runs = bootstrap.counts(indices, len(array)).reshape(len(indices), -1)
-    return runs @ better / len(better)
+  def resampled(counts):
+    return counts.reshape(len(counts), -1) @ better / len(better)
 
   boot = Bootstrap(confidence, **options)
-  return boot.of_tasks(better.mean(axis=0), resampled, array).within(0, 1)
+  means = better.mean(axis=0)
+  return boot.of_tasks(means, resampled, array, counted=True).within(0, 1)
 
 
 def _worst_if_diverged(scores: np.ndarray, direction: str) -> np.ndarray:

@@ -53,7 +53,9 @@ def draw_these(monkeypatch):
     arrays = map(np.array, resamples)
     monkeypatch.setattr(bootstrap, "resamples", lambda *_, **__: next(arrays))
 
-  return draw_these
+  bootstrap._kept_counts.cache_clear()
+  yield draw_these
+  bootstrap._kept_counts.cache_clear()
 
 
 # Against rliable.
@@ -65,7 +67,7 @@ def test_percentile_intervals_are_those_of_rliable(case, draw_these):
   if case["name"] == "probability_of_improvement":
     draws, scores = zip(*case["indices"], strict=True), case["scores"]
   elif case["name"] == "mean_interval":
-    draws, scores = [np.array(draws[0])[..., 0]], [np.array(scores[0])[:, 0]]
+    scores = [np.array(scores[0])[:, 0]]
   draw_these(*draws)
   if "thresholds" in case:
     scores.append(case["thresholds"])
@@ -134,7 +136,8 @@ def test_small_confidence_of_two_seeds_keeps_the_mean_inside():
 
 
 def test_the_mean_is_inside_where_both_percentiles_are_on_one_side(draw_these):
-  draw_these([[0, 1, 2, 0], [0, 1, 2, 2]])  # All miss the large value.
+  # All miss the large value.
+  draw_these(np.array([[0, 1, 2, 0], [0, 1, 2, 2]])[..., None])
   mean, low, high = statistics.mean_interval([0.0, 0.01, 0.02, 10.0])
   assert low < mean == high
 
