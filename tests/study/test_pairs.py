@@ -61,6 +61,24 @@ def test_pairs_of_all_conditions_are_one_family():
   assert first.swapped().difference.estimate == -first.difference.estimate
 
 
+def test_pairs_are_compared_on_the_seeds_that_they_share():
+  one, two, three = np.random.default_rng(0).uniform(0.4, 0.9, (3, 5))
+  of_seeds = {
+    "A": (one, range(5)),
+    "B": (two, range(2, 7)),
+    "C": (three, range(4, 9)),
+    "D": (one[:3], range(20, 23)),
+  }
+  case = study(*(cell(m, v, seeds=s) for m, (v, s) in of_seeds.items()))
+  found = {(p.first.method, p.second.method): p for p in case.pairs}
+  assert [p.num_seeds for p in found.values()] == [3, 1, 0, 3, 0, 0]
+  expected = stats.ttest_rel(one[2:], two[:3]).pvalue
+  assert found["A", "B"].p == pytest.approx(expected)
+  expected = stats.ttest_rel(two[2:], three[:3]).pvalue
+  assert found["B", "C"].p == pytest.approx(expected)
+  assert sum(p.has_test for p in found.values()) == 2
+
+
 def test_a_small_effect_and_one_below_the_grain():
   steps = np.array([0.0, 0.002, 0.001, 0.003, 0.002])
   a, b = cell("a", 0.9 + steps), cell("b", 0.896 + 1.1 * steps)
