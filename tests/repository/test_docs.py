@@ -97,6 +97,12 @@ def test_the_readme_is_short():
   assert len((REPOSITORY / "README.md").read_text().splitlines()) < 200
 
 
+def test_the_readme_has_the_command_of_the_tests():
+  command = "pip install -e '.[test]' && python -m pytest"
+  for file in ("README.md", ".ci/run"):
+    assert command in (REPOSITORY / file).read_text()
+
+
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_code_of_a_page_is_python(page):
   assert all(compile(b, "page", "exec") for b in blocks(page, "python"))
