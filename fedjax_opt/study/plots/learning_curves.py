@@ -116,12 +116,12 @@ def curves(
     if not any(np.isfinite(curve.mean[-1]) for curve in axis_curves):
       axis_curves += back.values()
     axis = metric_axis(metric, axis_curves)
+    axes.xaxis.get_major_locator().set_params(integer=x_axis == "rounds")
     entries = draw_curves(axes, front, method_styles(front), axis)
     if back:
       entries[summary] = _draw_others(axes, back.values(), axis)
     if metric == "rank":
       axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.xaxis.get_major_locator().set_params(integer=x_axis == "rounds")
     axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
     # Labels say which settings diverged; a single setting has no label.
     return {key: entries[key] for key in entries if key not in ("", DIVERGED)}

@@ -81,7 +81,7 @@ def test_what_a_tracker_refuses_is_one_line_after_the_results(
   captured = capsys.readouterr()
   assert "after round 2:" in captured.out
   hint = f"what was complete before is kept; see {folder}"
-  assert captured.err == f"error: track={name!r}: no key; {hint}\n"
+  assert captured.err == f"error: --track={name!r}: no key; {hint}\n"
   assert (folder / "summary.json").exists()
 
 

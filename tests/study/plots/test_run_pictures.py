@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt import evaluation
+from fedjax_opt.results.history import History
 from fedjax_opt.study import plots
 from fedjax_opt.study.plots import distributions
 from tests.helpers.histories import random
@@ -52,6 +53,16 @@ def test_against_what_was_spent(x_axis, label, places):
     "x",
     2 * places * rounds[3],
   )
+
+
+@pytest.mark.parametrize("rounds", [[0], [0, 1, 2]])
+def test_rounds_are_whole(rounds):
+  places = np.arange(len(rounds), dtype=float)
+  history = History(rounds, {"test_loss": 2 - 0.1 * places[None]})
+  (axes,) = plots.curves(history, [{}], None, panels=["test_loss"]).axes
+  low, high = axes.get_xlim()
+  ticks = axes.get_xticks()
+  assert set(ticks[(ticks >= low) & (ticks <= high)]) == set(rounds)
 
 
 def test_test_loss_where_there_is_no_accuracy():
