@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ from experiments.specification.method import (
 from experiments.specification.resolve import personal_defaults, resolve
 from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
 from experiments.studies.request import OF_STUDY, ONLY_OF_A_RUN, Request
-from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.checks.fields import SEED_OF_RUN
 from fedjax_opt.files import csv_files
 from fedjax_opt.results.names import name_of
@@ -121,16 +121,42 @@ def plan(
     )
     for condition in conditions
   ]
-  cells = []
-  for label, method in zip(labels, request.methods, strict=True):
+  methods, cells = dict(zip(labels, request.methods, strict=True)), []
+  for label in methods:
     for condition, own_request in zip(conditions, with_defaults, strict=True):
-      with reworded_errors(f"method {label}"):
-        cells.append(_cell(own_request, label, method, fixed, condition))
+      cells.append(_cell_of(own_request, label, methods, fixed, condition))
   _check_used(request, cells)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in cells}
   if request.budget == "equal":
     tuning.check_equal(sizes, "--budget=unequal")
   return cells
+
+
+def _cell_of(
+  request: Request,
+  label: str,
+  methods: Mapping[str, Mapping[str, Any]],
+  fixed: Mapping[str, Any],
+  condition: Mapping[str, Any],
+) -> PlannedCell:
+  """As `_cell`; an error names the method, if not all have the same error."""
+
+  def error_of(name):
+    try:
+      _cell(request, name, methods[name], fixed, condition)
+    except ValueError as error:
+      return str(error)
+    return ""
+
+  try:
+    return _cell(request, label, methods[label], fixed, condition)
+  except ValueError as error:
+    text = str(error)
+  flag = re.match(r"(\w+)[=:]", text)
+  is_own = flag is None or flag[1] in methods[label]
+  if is_own or any(error_of(name) != text for name in methods):
+    text = f"method {label}: {text}"
+  raise ValueError(text)
 
 
 def any_personal(methods: Sequence[Mapping[str, Any]]) -> bool:
