@@ -4,6 +4,7 @@ Their words are in templates/; every claim follows the rule of verdicts.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -131,6 +132,7 @@ def limits_of(study: StudyCells) -> list[str]:
       "limits.txt",
       study=study,
       ties=_near_ties(study),
+      tests=_errors_of_examples(study),
       seeds=seeds,
       are_shared=any(first & second for first, second in seeds),
       lengths=_lengths(study),
@@ -164,6 +166,19 @@ def _near_ties(study: StudyCells) -> list[tuple[str, list[int], Cell]]:
       cells.setdefault(cell.method, []).append(cell)
     ties.append((_whose(study, cells), [n for _, n in group], group[0][0]))
   return ties
+
+
+def _errors_of_examples(study: StudyCells) -> list[tuple[float, int]]:
+  """Of each accuracy, its standard error on so many examples, and their number.
+
+  With other examples of the same kind it would differ by about as much.
+  """
+  errors = []
+  for verdict in study.verdicts:
+    share, grain = verdict.value.estimate, verdict.cell.grain(study.metric)
+    if grain and 0 < share < 1:
+      errors.append((math.sqrt(share * (1 - share) * grain), round(1 / grain)))
+  return errors
 
 
 def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:
