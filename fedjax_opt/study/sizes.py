@@ -140,7 +140,9 @@ def reported_options(
   largest = [summary.counts.sum(axis=1).max() for summary in clients]
   batch_size = DEFAULTS["batch_size"]
   if min(largest) < batch_size:
-    batch_size = "all examples of the largest client"
+    is_same = max(largest) < batch_size
+    whole = "all examples of the largest client"
+    batch_size = whole if is_same else f"{batch_size}, or {whole} if fewer"
   defaults = {"cohort_size": "all", "batch_size": batch_size}
   if "schedule" in given_options:  # It says who takes part.
     del defaults["cohort_size"]
