@@ -107,12 +107,12 @@ class Layout:
       except NotImplementedError as error:
         # JAX raises it without a message where a model uses `lax.conv` instead
         # of `models.convolution`.
-        if str(error) or self.grid_devices == 1:
+        if str(error):
           raise
         raise ValueError(
-          f"grid_devices={self.grid_devices}: JAX cannot vmap an operation of "
-          "this model there, such as a convolution of flax; give "
-          "grid_devices=1, grid_map='scan' or client_map='scan'"
+          "grid_map='vmap': on several devices JAX cannot vmap an operation of "
+          "this model over settings and seeds, such as a convolution of flax; "
+          "give grid_map='scan'"
         ) from error
 
     point = self._point_spec

@@ -46,16 +46,17 @@ images = fo.ClientData.from_client_ids(
 def trace(**settings):
   simulator = fo.Simulator(
     lambda rate: fo.fed_avg(of_images, optax.sgd(rate)), images,
-    grid={"rate": [0.1, 0.2]}, batch_size=2, local_steps=1, grid_map="vmap",
-    **settings,
+    grid={"rate": [0.1, 0.2]}, seeds=[0, 1], batch_size=2, local_steps=1,
+    **{"grid_map": "vmap"} | settings,
   )
   simulator.trace(jnp.ones((2, 2, 1, 3)))
+one = {"grid_devices": 1}
 try:
-  trace()
+  trace(**one)
 except ValueError as error:
   found["refused"] = str(error)
-trace(grid_devices=1)
-trace(client_map="scan")
+trace(**one | {"grid_map": "scan"})
+trace(grid_devices=2)  # One setting for each device.
 print(json.dumps(found))
 """
 ONE = {"all-reduce": 1, "all-gather": 1}
@@ -88,7 +89,7 @@ def test_two_phases_and_a_picked_client(found):
 
 def test_what_jax_cannot_vmap_on_several_devices_is_one_line(found):
   assert found["refused"] == (
-    "grid_devices=2: JAX cannot vmap an operation of this model there, such as "
-    "a convolution of flax; give grid_devices=1, grid_map='scan' or "
-    "client_map='scan'"
+    "grid_map='vmap': on several devices JAX cannot vmap an operation of this "
+    "model over settings and seeds, such as a convolution of flax; give "
+    "grid_map='scan'"
   )
