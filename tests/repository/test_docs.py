@@ -122,12 +122,19 @@ def test_the_readme_has_the_numbers_of_its_study():
 def test_the_start_pages_count_the_claims_of_the_papers():
   readme = (REPOSITORY / "README.md").read_text()
   start = (REPOSITORY / "experiments" / "README.md").read_text()
+  papers = (DOCS / "papers" / "index.md").read_text()
   for paper in ("delta_sgd", "fco", "bvr", "domo"):
     page = (REPOSITORY / "experiments" / paper / "README.md").read_text()
     verdicts = r"the paper: (\d+) held, (\d+) not held, (\d+) undecided"
     counts = " | ".join(re.search(verdicts, page).groups())
     assert f"](experiments/{paper}) | {counts} |" in readme
     assert f"]({paper}/README.md) | {counts} | " in start
+    assert f".md) | {counts} |" in papers
+    (states,) = re.findall(r"figures of the paper: \d+ \((.*)\)", page)
+    number = dict(part.split()[::-1] for part in states.split(", "))
+    order = ("whole", "reduced", "replaced", "missing")
+    row = " | ".join(number.get(state, "0") for state in order)
+    assert f" | {row} |" in papers
 
 
 @pytest.mark.slow
