@@ -63,13 +63,12 @@ def test_pairs_of_all_conditions_are_one_family():
 
 def test_pairs_are_compared_on_the_seeds_that_they_share():
   one, two, three = np.random.default_rng(0).uniform(0.4, 0.9, (3, 5))
-  of_seeds = {
-    "A": (one, range(5)),
-    "B": (two, range(2, 7)),
-    "C": (three, range(4, 9)),
-    "D": (one[:3], range(20, 23)),
-  }
-  case = study(*(cell(m, v, seeds=s) for m, (v, s) in of_seeds.items()))
+  values = one, two, three, one[:3]
+  seeds = range(5), range(2, 7), range(4, 9), range(20, 23)
+  cells = (
+    cell(m, v, seeds=s) for m, v, s in zip("ABCD", values, seeds, strict=True)
+  )
+  case = study(*cells)
   found = {(p.first.method, p.second.method): p for p in case.pairs}
   assert [p.num_seeds for p in found.values()] == [3, 1, 0, 3, 0, 0]
   expected = stats.ttest_rel(one[2:], two[:3]).pvalue
