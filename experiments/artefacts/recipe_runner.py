@@ -212,8 +212,7 @@ class RecordIndex:
     for record in self._runs:
       wanted = of_most
       if limited := record.about.get(LIMITED):
-        sizes = {name: record.flags[name] for name in limited}
-        wanted = spec.as_limited_in({LIMITED: limited} | sizes).identity
+        wanted = spec.as_limited_in({LIMITED: limited} | record.flags).identity
       shared = record.flags.keys() & wanted.keys()
       # Nearly all records end here, before what the other flags mean is known.
       if any(record.flags[name] != wanted[name] for name in shared):

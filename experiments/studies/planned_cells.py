@@ -154,7 +154,8 @@ def _cell_of(
     text = str(error)
   flag = re.match(r"(\w+)[=:]", text)
   is_own = flag is None or flag[1] in methods[label]
-  if is_own or any(error_of(name) != text for name in methods):
+  others = methods.keys() - {label}
+  if is_own or any(error_of(name) != text for name in others):
     text = f"method {label}: {text}"
   raise ValueError(text)
 

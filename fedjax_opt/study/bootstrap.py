@@ -110,7 +110,7 @@ class Bootstrap(NamedTuple):
     num_seeds = len(deviations)
     if num_seeds == 1:
       return np.full((2, deviations.shape[1]), np.nan)
-    counts = _kept_counts(self.num_resamples, num_seeds, self.seed, 1)
+    counts = _kept_counts(self.num_resamples, num_seeds, self.seed, num_tasks=1)
     weights = counts[..., 0] / num_seeds
     step = max(_MEANS_AT_ONCE // len(weights), 1)
     ends = [

@@ -201,6 +201,10 @@ class Cell:
     is_mean = example_set is not None and metric in _ACCURACIES
     return 1 / example_set.size if is_mean else 0.0
 
+  def standard_error(self, metric: str, share: Any) -> Any:
+    """That of an accuracy of this share on the examples; 0 if not known."""
+    return np.sqrt(share * (1 - share) * self.grain(metric))
+
   @functools.cached_property
   def num_collapsed(self) -> int:
     """How many of the settings that were tried collapsed."""
@@ -261,7 +265,7 @@ class Cell:
       return min(levels)
     level = max(levels)
     if is_mean:
-      noise = _ERRORS * np.sqrt(level * (1 - level) * self.grain(metric))
+      noise = _ERRORS * self.standard_error(metric, level)
     return level + noise
 
   def by_seed(self, metric: str) -> dict[int, float]:

@@ -4,7 +4,6 @@ Their words are in templates/; every claim follows the rule of verdicts.
 """
 
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -173,12 +172,12 @@ def _errors_of_examples(study: StudyCells) -> list[tuple[float, int]]:
 
   With other examples of the same kind it would differ by about as much.
   """
-  errors = []
-  for verdict in study.verdicts:
-    share, grain = verdict.value.estimate, verdict.cell.grain(study.metric)
-    if grain and 0 < share < 1:
-      errors.append((math.sqrt(share * (1 - share) * grain), round(1 / grain)))
-  return errors
+  return [
+    (verdict.cell.standard_error(study.metric, share), round(1 / grain))
+    for verdict in study.verdicts
+    if (grain := verdict.cell.grain(study.metric))
+    and 0 < (share := verdict.value.estimate) < 1
+  ]
 
 
 def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:
