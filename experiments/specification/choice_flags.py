@@ -267,7 +267,12 @@ class ChoiceFlag:
     belongs = f"belongs to {self.flag} {listed(names, 'or')}"
     if name is not None:
       belongs += f", not to {self.flag} {name}"
-    hint = f"give --{self.flag}={first}, or " if has_choice else ""
+    offers = [first]
+    if self.flag == "task":  # Two models of the same data, if there are.
+      data = first.rpartition("_")[0] + "_"
+      offers = [n for n in names if n.startswith(data)][:2] or offers
+    offer = f"give --{self.flag}={listed(offers, 'or')}, or "
+    hint = offer if has_choice else ""
     raise ValueError(f"{flag}={value}: {belongs}; {hint}leave {flag} out")
 
 

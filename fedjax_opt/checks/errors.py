@@ -23,6 +23,8 @@ TRACED = (
   "it needs the value of a traced array; write jnp.where instead of if, and "
   "jax.numpy instead of float(), int() and NumPy"
 )
+# The class of what a verb of a cohort returns, in an error of other code.
+_REPLY = re.compile(r"\bReply\b")
 # The longest message, in characters.
 _LONGEST = 240
 _PACKAGE = pathlib.Path(__file__).parents[1]
@@ -53,6 +55,8 @@ def failed(what: str, error: Exception) -> Exception:
   line = f"{what}: {type(error).__name__}: {words}"
   if isinstance(error, _TRACED):
     line = f"{what}: {TRACED}"
+  elif isinstance(error, TypeError | ValueError) and _REPLY.search(words):
+    line = f"{what}: a reply is no tree of arrays; use reply.value"
   return kind(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}...")
 
 

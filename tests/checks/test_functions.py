@@ -12,6 +12,7 @@ from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import rounds
+from fedjax_opt.engine.traced.replies import Reply
 from tests.helpers import refusals
 from tests.helpers.linear import (
   DATA,
@@ -114,5 +115,5 @@ def field(rule, name):
 test_is_refused = refusals.of_table(
   "functions.txt", contract, functions, Linear, mean_loss, traced, loss,
   evaluated, each, accuracy, federated, own, fields, begins, penalty, after,
-  one_client, output, step, field, TWO=TWO, MODEL=MODEL,
+  one_client, output, step, field, Reply, TWO=TWO, MODEL=MODEL,
 )  # fmt: skip
