@@ -60,6 +60,7 @@ else:
   rounds, recorded_rounds, batch_size = 200, 100, 8
   recorded_rate, seeds = 0.003, [0, 1, 2]
 num_clients, cohort_size, eval_every = 64, 10, 10
+plane_rounds = 10
 rates, server_rates = [0.0001, 0.0003, 0.001, 0.003], [1.0, 3.0, 10.0, 30.0]
 
 # %%
@@ -406,7 +407,7 @@ plane = fo.ClientData.from_partition(
 )
 plane_psi = fo.prox.l1(0.5)
 begin = jnp.array([-0.6, 1.6])
-plane_rate, plane_steps, plane_rounds = 0.1, 5, 10
+plane_rate, plane_steps = 0.1, 5
 
 
 def quadratic(w, batch, rng=None):  # [B]

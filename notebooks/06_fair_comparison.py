@@ -189,14 +189,14 @@ for cell in study.cells:
   if cell.tuning is not None:
     edges = ", ".join(f"{e.side} {e.name}" for e in cell.tuning.edges)
     note = f"; at the edge of the grid: {edges}" if edges else ""
-    lost = cell.tuning.num_diverged
-    note += f"; {lost} settings diverged" if lost else ""
+    lost = cell.tuning.num_diverged + cell.num_collapsed
+    note += f"; {lost} failed" if lost else ""
     print(
-      f"{cell.method:9} α = {cell.condition['alpha']:<4} chose rate "
-      f"{cell.chosen['rate']:<4} of {cell.budget}{note}"
+      f"{cell.method:9} α = {cell.condition['alpha']:<4g} chose rate "
+      f"{cell.chosen['rate']:<4g} of {cell.budget}{note}"
     )
   else:
-    print(f"{cell.method:9} α = {cell.condition['alpha']:<4} has one setting")
+    print(f"{cell.method:9} α = {cell.condition['alpha']:<4g} has one setting")
 
 # %% [markdown]
 # If the chosen rate is at the edge of its grid, a better one may lie outside.
@@ -224,11 +224,11 @@ with fo.plots.figure(columns=2, scale=(1.2, 1.0)) as (figure, axes):
     names = [f"{rate:g}" for rate in sizes["rates"]]
     names[best] += "\n(tuned)"
     panel.set_xticks(places, names)
-    panel.set_title(f"α = {condition['alpha']}")
+    panel.set_title(f"α = {condition['alpha']:g}")
     panel.set_xlabel("FedAvg's rate")
     print(
-      f"α = {condition['alpha']}: SCAFFOLD's lead is {lead[best]:+.1f} points "
-      f"over tuned FedAvg, up to {np.nanmax(lead):+.1f} if untuned"
+      f"α = {condition['alpha']:g}: SCAFFOLD's lead is {lead[best]:+.1f} "
+      f"points over tuned FedAvg, up to {np.nanmax(lead):+.1f} if untuned"
     )
   axes[0, 0].set_ylabel("SCAFFOLD's lead (points)")
 figure
@@ -271,7 +271,7 @@ with fo.plots.figure(columns=2, scale=(1.25, 1.2)) as (figure, axes):
   left.set_ylim(min(means) - 12, 100)
   reach = 12 + max(means) - min(means)
   right.set_ylim(-reach, reach)
-  left.set_title(f"each method, α = {hard['alpha']}")
+  left.set_title(f"each method, α = {hard['alpha']:g}")
   right.set_title("paired difference to FedAvg")
   left.set_ylabel("test accuracy (%)")
   right.set_ylabel("difference (points)")
@@ -328,7 +328,7 @@ def tuning_curve(cell):
 
 fo.plots.tuning_curves(
   {
-    f"α = {condition['alpha']}": {
+    f"α = {condition['alpha']:g}": {
       name: tuning_curve(cell) for name, cell in study.under(condition).items()
     }
     for condition in conditions
@@ -359,7 +359,7 @@ for cell in study.cells:
   shown = f"never ({reached.sum()} of {reached.size} seeds got there)"
   if reached.all():
     shown = f"{spent[0].mean():10.1f} {spent[1].mean() / 1e6:14.3f}"
-  print(f"{cell.method:9} α = {cell.condition['alpha']:<4}      {shown}")
+  print(f"{cell.method:9} α = {cell.condition['alpha']:<4g}      {shown}")
 
 # %% [markdown]
 # ## The report
