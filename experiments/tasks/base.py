@@ -46,6 +46,8 @@ class Task(NamedTuple):
     trainable: paths of the leaves that are trained, if the specification does
       not say; () for all.
     notes: lines on what was done to the data, for the output of a run.
+    client_names: the names of `clients`; () if they have none.
+    label_names: the names of the labels; () if they have none.
   """
 
   train: dict[str, np.ndarray]
@@ -62,6 +64,8 @@ class Task(NamedTuple):
   panels: tuple[str, ...] | None = None
   trainable: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
+  client_names: tuple[str, ...] = ()
+  label_names: tuple[str, ...] = ()
 
   @property
   def has_accuracy(self) -> bool:

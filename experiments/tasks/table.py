@@ -113,8 +113,10 @@ def load(
     scores = _scores(metrics, table.kind)
     train_table, test_table = table.split(test_fraction, base.SEED_OF_TEST)
     pool, clients, validation = train_table.examples, None, None
-    if train_table.client_ids is not None:
-      clients = ClientData.from_client_ids(pool, train_table.client_ids)
+    client_ids, client_names = train_table.client_ids, ()
+    if client_ids is not None:
+      clients = ClientData.from_client_ids(pool, client_ids)
+      client_names = tuple(map(str, np.unique(client_ids)))
     training = {"train": pool, "clients": clients}
     if validation_fraction:
       with reworded_errors(fraction="validation_fraction"):
@@ -141,6 +143,8 @@ def load(
     clients=training["clients"],
     validation=validation,
     notes=_notes(table, test_table, time_column),
+    client_names=client_names,
+    label_names=table.names if table.kind == "classes" else (),
   )
 
 

@@ -27,10 +27,14 @@ class ClientSummary(NamedTuple):
     counts: examples of each client by label, [M, labels]; or the number of its
       examples, [M, 1], if there are no labels or examples are on disk.
     num_different: number of different examples of all clients together.
+    names: the names of the clients; () if they have none.
+    labels: the names of the labels; () if they have none.
   """
 
   counts: np.ndarray
   num_different: int
+  names: tuple[str, ...] = ()
+  labels: tuple[str, ...] = ()
 
 
 def client_summary_of(clients: ClientData | Population) -> ClientSummary:

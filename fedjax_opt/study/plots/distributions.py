@@ -1,5 +1,6 @@
 """How classes and metrics are spread over the clients."""
 
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
@@ -20,6 +21,8 @@ from fedjax_opt.study.plots.panels import (
 )
 
 _MAX_CLIENTS = 100
+# The most clients that are named, and the most characters of a name.
+_MAX_NAMES, _LONGEST_NAME = 25, 12
 # With more classes than this, a colour bar replaces the legend.
 _MAX_LEGEND = 20
 
@@ -69,7 +72,12 @@ def label_histogram(
     return frame.finish(figure, path)
 
 
-def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
+def client_labels(
+  counts: Mapping[str, np.ndarray],
+  path: frame.Path,
+  names: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
+  labels: Sequence[str] = (),
+) -> Any:
   """Draws the examples of clients, a panel for each condition.
 
   One row for each of the first 100 clients, as in `label_histogram`.
@@ -78,6 +86,8 @@ def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
     counts: condition -> examples by client and label, [M, labels]; [M, 1]
       without labels.
     path: as of `label_histogram`.
+    names: condition -> the names of its clients, shown where they have room.
+    labels: the names of the labels; () for their numbers.
 
   Returns:
     As `label_histogram`.
@@ -93,15 +103,20 @@ def client_labels(counts: Mapping[str, np.ndarray], path: frame.Path) -> Any:
     axes.grid(visible=False)
     is_first = axes.get_subplotspec().is_first_col()
     axes.set(title=panel, xlabel="Examples", ylabel="Client" * is_first)
+    shown = [name[:_LONGEST_NAME] for name in names.get(panel, ())]
+    if len(shown) == len(client_counts) <= _MAX_NAMES:
+      axes.set_yticks(range(len(shown)), shown)
     return legend
 
   has_legend = 1 < num_labels <= _MAX_LEGEND
-  names = list(map(str, range(num_labels))) if has_legend else []
+  numbers = list(map(str, range(num_labels)))
+  shown_labels = list(labels or numbers)[:num_labels] if has_legend else []
   legend = {
-    name: Patch(color=color) for name, color in zip(names, colors, strict=False)
+    label: Patch(color=color)
+    for label, color in zip(shown_labels, colors, strict=False)
   }
   head = "Label" if has_legend else None
-  return draw_panels(list(counts), path, draw, names, legend_title=head)
+  return draw_panels(list(counts), path, draw, shown_labels, legend_title=head)
 
 
 @fields.checked()

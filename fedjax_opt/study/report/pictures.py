@@ -208,7 +208,15 @@ def _client_labels(album: StudyPictures) -> Iterator[Picture]:
     "num_clients": max(map(len, counts.values())),
     "num_labels": max(matrix.shape[1] for matrix in counts.values()),
   }
-  yield album.picture("client_labels", counts, facts)
+  names = {
+    drawing.in_picture(condition): list(map(drawing.in_picture, entry.names))
+    for condition, entry in clients.items()
+  }
+  labels = max((entry.labels for entry in clients.values()), key=len)
+  labels = list(drawing.legend_labels(dict(enumerate(labels))).values())
+  yield album.picture(
+    "client_labels", counts, facts, names=names, labels=labels
+  )
 
 
 # How settings were chosen. A grid of one hyperparameter is drawn as lines, a

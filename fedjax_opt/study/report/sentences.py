@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedjax_opt.base import LOSSES
-from fedjax_opt.results.metric_names import TIME
+from fedjax_opt.results.metric_names import TIME, is_accuracy
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import templates
@@ -17,6 +19,9 @@ from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
+
+# A mean accuracy that was higher by more than this before the end is told.
+_LEAST_FALL = 0.02
 
 
 def answer(study: StudyCells) -> str:
@@ -44,11 +49,16 @@ def answer_parts(study: StudyCells) -> tuple[str, str, list[str]]:
     subset = [v for v in study.verdicts if dict(v.cell.condition) == condition]
     names = tuple(_methods_by_verdict(shown_names, subset).items())
     groups.setdefault(names, []).append(condition)
+  bests: dict[tuple[str, ...], list[Any]] = {}
+  for names, conditions in groups.items():
+    who = dict(names)
+    bests.setdefault(who.get(BEST, tuple(who)), []).append((who, conditions))
   warning, *phrases = templates.items(
     "answer.txt",
     study=study,
     names=shown_names,
-    groups=[(dict(names), conditions) for names, conditions in groups.items()],
+    groups=[pair for pairs in bests.values() for pair in pairs],
+    bests=bests.items(),
     counts=_counts(study, shown_names),
     of_all=_methods_by_verdict(shown_names, study.verdicts),
     failed=_failed(study),
@@ -132,6 +142,8 @@ def limits_of(study: StudyCells) -> list[str]:
       study=study,
       ties=_near_ties(study),
       tests=_errors_of_examples(study),
+      falls=_falls(study),
+      least_fall=_LEAST_FALL,
       seeds=seeds,
       are_shared=any(first & second for first, second in seeds),
       lengths=_lengths(study),
@@ -178,6 +190,25 @@ def _errors_of_examples(study: StudyCells) -> list[tuple[float, int]]:
     if (grain := verdict.cell.grain(study.metric))
     and 0 < (share := verdict.value.estimate) < 1
   ]
+
+
+def _falls(study: StudyCells) -> list[tuple[str, float, int]]:
+  """Where a mean accuracy was clearly better before the end.
+
+  Returns:
+    A method and its condition, by how much it was better, and at which round.
+  """
+  if not is_accuracy(study.metric):
+    return []
+  falls = []
+  for cell in (v.cell for v in study.verdicts if v.cell.report_runs):
+    history = cell.report_runs.history
+    means = history.values(study.metric).mean(axis=0)  # [E]
+    best = int(np.argmax(np.nan_to_num(means)))
+    if (fall := means[best] - means[-1]) > _LEAST_FALL:
+      whose = _whose(study, {cell.method: [cell]})
+      falls.append((whose, fall, history.rounds[best]))
+  return falls
 
 
 def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:

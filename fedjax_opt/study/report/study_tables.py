@@ -194,11 +194,11 @@ def differences(study: StudyCells) -> ReportTable | None:
   rows = [
     _names(study, v.cell)
     | {
+      "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
       behind: Entry(*numbers.texts(v.behind, True)),
       "p (Holm)": words.p_value(v.pair.adjusted),
       "Detectable": numbers.difference(v.pair.detectable),
       "Best wins (%)": Entry(*_PERCENT.texts(v.probability)),
-      "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
     }
     for v in study.verdicts
     if v.pair

@@ -59,6 +59,7 @@ def test_inputs_are_standardized_by_what_trains(file):
   )
   clients, task = loaded.clients[0], loaded.task
   assert clients.num_clients == 4
+  assert (task.client_names, task.label_names) == (tuple("abcd"), ("no", "yes"))
   x = clients.pooled()["x"]
   np.testing.assert_allclose(x.mean(0), 0, atol=1e-5)
   np.testing.assert_allclose(x.std(0), 1, atol=1e-5)

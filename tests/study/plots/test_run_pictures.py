@@ -214,7 +214,14 @@ def test_says_when_clients_are_left_out():
 def test_a_panel_of_labels_for_each_condition(classes):
   counts = np.random.default_rng(0).integers(1, 9, (120, classes))
   panels = {"α = 1": counts, "α = 0.1": 2 * counts[:5]}
-  figure = distributions.client_labels(panels, None)
+  names = {"α = 1": ["many"] * 120, "α = 0.1": list("abcde")}
+  labels = [f"label {i}" for i in range(classes)]
+  figure = distributions.client_labels(panels, None, names, labels)
+  ticks = [axes.get_yticklabels() for axes in figure.axes]
+  assert [tick.get_text() for tick in ticks[1]] == names["α = 0.1"]
+  assert "many" not in [tick.get_text() for tick in ticks[0]]
+  legend = [text.get_text() for each in figure.legends for text in each.texts]
+  assert legend == (labels if classes == 2 else [])
   assert [axes.get_title() for axes in figure.axes] == list(panels)
   assert [len(axes.collections) for axes in figure.axes] == [100, 5]
   ends = [axes.get_xlim()[1] for axes in figure.axes]
