@@ -204,10 +204,11 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
   if shared:
     legend.set_title(f"Density, {shared}: {legend.get_title().get_text()}")
   for lines in (legend.legend_handles, *(axes.lines for axes in figure.axes)):
-    # Where two coincide, the wide line is seen below, and the dashed one above.
-    clients, average = lines[:2]
+    # Where two coincide, the wide line is seen below, and the others above.
+    clients, average, server = lines[:3]
     clients.set(linewidth=3, zorder=2.9)
     average.set(linestyle="--", zorder=3.1)
+    server.set(linestyle=(0, (1, 1.5)), linewidth=1.8)
   for axes in figure.axes:
     axes.set(yscale="linear", ylim=(-0.02, 1.02))
     if condition := axes.get_ylabel():

@@ -52,10 +52,9 @@ _STYLE_NUMBERS = {
   **dict.fromkeys(("BVR-L-SGD", "FedAvgSM", "SPS"), 6),
   "SGD(↓)": 7,
   "SGDM(↓)": 8,
-  "DOMO-S": 9,
   "FedAvgLM-Z": 10,
-  "FedAvgSLM": 11,
-  "Δ-SGD, η₀ = 0.02": 12,
+  "DOMO-S": 11,
+  **dict.fromkeys(("FedAvgSLM", "Δ-SGD, η₀ = 0.02"), 12),
 }
 
 
