@@ -108,7 +108,9 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
   def draw_one(axes, panel):
     rows = frame[frame["panel"] == panel].sort_values("size")
     is_grid = rows["label"].iloc[0] == "Points of the grid"
-    axes.set_title(panel.replace("_", " ").replace("mlp", "MLP"))
+    title = "Grids, LASSO" if is_grid else panel
+    axes.set_title(title.replace("_", " ").replace("mlp", "MLP"))
+    entries = {}
     axes.set(xlabel=rows["label"].iloc[0], ylabel="Rounds per second")
     plots.log_scale(axes.xaxis)
     if rows["label"].iloc[0] == "Devices":  # Few percents shall look few.
@@ -120,8 +122,10 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
     if is_grid:  # Others take one point after the other.
       for name, rate in rows[rows["size"] == 1].groupby("framework")["rate"]:
         if name != AUTO:
-          axes.axhline(rate.iloc[0], color=styles[name].color, ls="--")
-    return {
+          look = {"color": styles[name].color, "ls": "--"}
+          line = axes.axhline(rate.iloc[0], **look)
+          entries[f"{name}, without a grid"] = line
+    return entries | {
       name: axes.plot(group["size"], group["rate"], **styles[name]._asdict())[0]
       for name, group in rows.groupby("framework")
     }
