@@ -259,10 +259,7 @@ def test_a_time_limit_ends_methods_after_rounds_of_their_own():
   (line,) = (line for line in limits_of(case) if phrase in line)
   assert line == f"{phrase}simulated times: slow 57.0 s, short 20.0 s."
   # Each condition may have a length of its own.
-  two = [
-    timed("slow", [0, 2, 4], [0, 28, 57]),
-    timed("slow", [0, 1, 2], [0, 4, 9]),
-  ]
+  two = slow, timed("slow", [0, 1, 2], [0, 4, 9])
   two = [dataclasses.replace(c, condition={"x": i}) for i, c in enumerate(two)]
   assert not [line for line in limits_of(study(*two)) if phrase in line]
   # The same rounds at the same times: a picture over time would say nothing.

@@ -88,7 +88,7 @@ def test_a_few_wins_are_no_certainty():
   all_verdicts = case.verdicts
   assert all_verdicts[1].probability.estimate == 1
   assert np.isnan(all_verdicts[1].probability[1:]).all()
-  assert tables.differences(case).rows[0][4][:2] == ("100", "")
+  assert tables.differences(case).rows[0][5][:2] == ("100", "")
   some = study(cell("a", [0.9, 0.51, 0.95, 0.9]), cell("b", [0.5, 0.53, 0.52]))
   _, low, high = by_method(some)["b"].probability
   assert 0 <= low < high <= 1
