@@ -11,7 +11,6 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning
 from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.report import study_tables as tables
-from fedjax_opt.study.report.sentences import limits_of
 from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
 from tests.helpers import studies
 from tests.helpers.studies import NAN, cell, study
@@ -59,16 +58,6 @@ def test_pairs_are_over_the_seeds_that_both_have():
   ab = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.7], seeds=[12, 11]))
   behind = by_method(ab)["b"].behind
   assert behind == t_interval([0.8, 0.7], [0.7, 0.5])
-
-
-@pytest.mark.parametrize("seeds", [(12, 14, 15), (13, 14, 15)])
-def test_without_two_common_seeds_nothing_is_told(seeds):
-  case = study(
-    cell("a", [0.9, 0.91, 0.92]), cell("b", [0.5, 0.51, 0.52], seeds=seeds)
-  )
-  all_verdicts = case.verdicts
-  assert all_verdicts[1].kind == TIED
-  assert np.isnan(all_verdicts[1].behind.low)
 
 
 def test_the_best_is_not_told_by_the_luck_of_other_seeds():
@@ -200,11 +189,6 @@ def test_choices_that_are_nearly_tied_are_told(criterion):
   }
   tuned_cell = cell("a", [0.5] * 4, tried=tried, criterion=criterion)
   assert tuning.num_near_ties(tuned_cell) == 1
-  text = (
-    "a: 1 of the 3 other settings did about as well as the chosen one in "
-    "tuning; with other seeds another may be chosen."
-  )
-  assert text in limits_of(study(tuned_cell))
   assert formats.cell_records(study(tuned_cell))[0]["near_ties"] == 1
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
   assert tuning.num_near_ties(of_one_seed) is None
