@@ -192,7 +192,7 @@ for cell in study.cells:
     lost = cell.tuning.num_diverged + cell.num_collapsed
     note += f"; {lost} failed" if lost else ""
     print(
-      f"{cell.method:9} α = {cell.condition['alpha']:<4g} chose rate "
+      f"{cell.method:9} α = {cell.condition['alpha']:<4g} rate "
       f"{cell.chosen['rate']:<4g} of {cell.budget}{note}"
     )
   else:
