@@ -272,6 +272,7 @@ def test_runs_that_are_there(full_study, tmp_path, runs, methods):
   assert "the setting was chosen with the seeds of the report" in text
 
 
+@pytest.mark.slow
 def test_a_default_that_clients_limited_is_no_condition(tmp_path):
   flags = (
     *("--task=digits_logistic", "--num_clients=4", "--examples_per_client=5"),
