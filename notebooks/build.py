@@ -36,9 +36,12 @@ BYTES = 1_500_000
 QUICK = {
   "01": "rounds, seeds = 20, [0, 1]",
   "02": "rounds, eval_every, report_seeds = 12, 6, [3, 4]",
-  "03": "rounds, eval_every, report_seeds = 8, 2, [3, 4]",
-  "04": "rounds, recorded_rounds = 20, 20",
-  "05": "sizes |= dict(rounds=40, image_rounds=4, starts=2)",
+  "03": "rounds, eval_every, report_seeds = 8, 2, [3, 4]; "
+  "alphas, rates = [1.0, 0.1], [0.1, 1.0]",
+  "04": "rounds, recorded_rounds, plane_rounds = 20, 20, 2",
+  "05": "sizes |= dict(rounds=20, zetas=[0.1, 10.0], local_steps=[1, 16], "
+  "starts=2, rates=[0.01, 0.1], image_rounds=4, image_rates=[1.0, 3.0], "
+  "image_seeds=3)",
   "06": "sizes |= dict(rounds=12, tuning_seeds=[0, 1])",
   "07": "sizes |= dict(seconds=12, steps=80)",
 }
@@ -171,10 +174,12 @@ def execute(notebook: nbformat.NotebookNode) -> tuple[list[str], str]:
 
 def kernel_arguments() -> list[str]:
   """Returns what the kernel starts with."""
-  arguments = ["--IPKernelApp.log_level=40"]  # Errors only.
+  # Tracing makes many objects, few of them in cycles.
+  lines = ["import gc; gc.set_threshold(50_000, 20, 100)"]
   if "FEDJAX_OPT_SOURCE" not in os.environ:  # Else nothing is installed yet.
-    arguments.append("--IPKernelApp.exec_lines=import notebooks.phones")
-  return arguments
+    lines.append("import notebooks.phones")
+  lines = [f"--IPKernelApp.exec_lines={line}" for line in lines]
+  return ["--IPKernelApp.log_level=40", *lines]  # Errors only.
 
 
 def environment() -> dict[str, str]:

@@ -150,6 +150,7 @@ def test_what_nobody_changes_stays_whatever_a_sampler_scales():
   chex.assert_trees_all_close(result.params, start, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_new_adapter_changes_nothing_and_merging_keeps_what_it_computes():
   batch, adapted = made()
   untrained = lora.adapt(adapted["base"], ["first"], jax.random.key(1), rank=3)

@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 N = 300
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_of_few_examples_with_ties_and_absent_classes(seed):
   rng = np.random.default_rng(seed)
   logits = rng.integers(0, 3, (7, 4)).astype(np.float32)

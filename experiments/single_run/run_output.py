@@ -35,14 +35,15 @@ class RunOutput:
   output.finish(result)
   """
 
-  def __init__(self, job: Job, started: float):
+  def __init__(self, job: Job, started: float, draws: bool = True):
     """Makes the folder.
 
     Args:
       job: the run.
       started: when the run began, in seconds of `time.monotonic`.
+      draws: whether it draws the curves and the labels of clients.
     """
-    self._job, self._started = job, started
+    self._job, self._started, self._draws = job, started, draws
     spec = job.spec
     lines = "".join(f"{line}\n" for line in flag_words.arguments(spec))
     self._writer = run_writer.RunWriter(
@@ -72,7 +73,8 @@ class RunOutput:
 
   def add(self, report: Report) -> bool:
     """Writes and shows an evaluated round; returns whether the run ends."""
-    if self._clients_drawn is None:  # The device computes rounds meanwhile.
+    if self._draws and self._clients_drawn is None:
+      # The device computes rounds meanwhile.
       self._clients_drawn = self._threads.submit(_draw_clients, self._job)
     self._show(report.round, report.metrics)
     if not report.is_repeated:
@@ -106,7 +108,7 @@ class RunOutput:
       job.spec, job.points, num_clients, result.rounds
     )
     clock_summary = clock_results.write(job, result, point, client_metrics)
-    if history.rounds:
+    if self._draws and history.rounds:
       _draw_curves(job, history)
     parts = {
       name: metrics.summary() for name, metrics in client_metrics.items()
@@ -135,10 +137,10 @@ class RunOutput:
     """Ends the profile, and waits for the picture of the clients."""
     if self._profile is not None:
       self._profile.close()
-    if self._clients_drawn is None:
-      _draw_clients(self._job)
-    else:
+    if self._clients_drawn is not None:
       self._clients_drawn.result()
+    elif self._draws:
+      _draw_clients(self._job)
 
   def _stopped_by(self, result: Result) -> str:
     """What ended the run, in one word."""
@@ -205,7 +207,7 @@ class RunOutput:
       *job.task.notes,
       self._writer.closing_line(),
     ]
-    if result.history.rounds:
+    if self._draws and result.history.rounds:
       lines.append(f"picture: {job.output_dir / 'curves.png'}")
     return [*lines, self._how_to_repeat(result)]
 

@@ -22,7 +22,7 @@ def perform(
   signals: command.Signals,
   started: float,
   loaded: Loaded | None = None,
-  is_locked: bool = False,
+  in_study: bool = False,
 ) -> int:
   """Runs what is specified, and writes its folder; returns the exit status.
 
@@ -31,7 +31,8 @@ def perform(
     signals: holds signals back while files are written.
     started: when the run began, in seconds of `time.monotonic`.
     loaded: its data, if they are loaded already.
-    is_locked: whether the caller holds the lock of the folder.
+    in_study: whether it is a part of a study, which holds the lock of the
+      folder, and whose report has the pictures.
 
   Raises:
     ValueError: naming the invalid flag. Nothing was compiled or written.
@@ -42,13 +43,13 @@ def perform(
     with hosts.all_or_none():
       job, output = prepare(spec, loaded), None
       # The other processes write nothing.
-      if multi_process.is_first_process() and not is_locked:
+      if multi_process.is_first_process() and not in_study:
         lock.enter_context(locks.held("output_dir", job.output_dir))
       checkpoints, finished = resuming.checkpoints_or_run(job)
       if finished is not None:
         return _show(job, finished)
       if multi_process.is_first_process():
-        output = RunOutput(job, started)
+        output = RunOutput(job, started, draws=not in_study)
     signals.phase = "before the first evaluation"
     signals.where = f"; see {job.output_dir}"
     try:

@@ -18,6 +18,7 @@ SIZES = [1, 4096, 4097, 8 * 4096 + 7, 140_003]
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.slow_cases("1-cpu", "4096-gpu", "4097-cpu", "140003-cpu")
 def test_no_entry_is_lost(size, platform, monkeypatch):
   monkeypatch.setattr("fedjax_opt.target.platform", lambda: platform)
   x, y = np.random.default_rng(size).normal(size=(2, 3, size))

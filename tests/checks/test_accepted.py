@@ -55,6 +55,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("case", GOOD)
+@pytest.mark.slow_cases("a rule of the round", "a rate as an array")
 def test_good_input_runs(case):
   assert simulate(**DEFAULTS | GOOD[case]).rounds in (1, 2)
 

@@ -90,7 +90,7 @@ MAKE = {
 
 
 @pytest.mark.parametrize("name", MAKE)
-@pytest.mark.default_cases("callback", "global")
+@pytest.mark.default_cases("callback")
 def test_a_changed_number_is_seen(name, monkeypatch):
   monkeypatch.setitem(globals(), "SCALE", 1.0)
   loss_fn, change = MAKE[name]()

@@ -71,6 +71,7 @@ def test_what_it_leaves(full_study):
   for name in ("report.html", "table.md", "table.tex", "table.csv"):
     assert (full_study / name).stat().st_size > 200
   assert list((full_study / "pictures").glob("client_labels.png"))
+  assert not list((full_study / "runs").rglob("*.png"))
   page = (full_study / "report.html").read_text()
   # A linear model of 64 inputs; a tenth of 1437 examples is held out.
   for name, value in {
@@ -214,23 +215,6 @@ def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
   assert last_line.split()[-2:] == [str(num_seeds)] * 2  # There is one pair.
 
 
-@pytest.mark.slow
-def test_several_at_a_time(full_study, tmp_path, capsys):
-  """Two of them have the same run, which one runs and the other waits for."""
-  methods = DELTA, DELTA.replace("Delta", "Twin"), FED_AVG
-  assert study(tmp_path, *methods, "--alpha=1", "--jobs=2") == 0
-  assert len(runs_of(tmp_path)) == 3
-  lines = capsys.readouterr().err.splitlines()
-  assert sum("(was there)" in line for line in lines) == 1
-  for path in (tmp_path / "runs").glob("*/metrics.csv"):
-    other_path = full_study / path.relative_to(tmp_path)
-    run, expected = load_run(path.parent), load_run(other_path.parent)
-    for name, values in run.history.metrics.items():
-      np.testing.assert_allclose(
-        values, expected.history.metrics[name], rtol=1e-4, err_msg=name
-      )
-
-
 def test_no_test_value_enters_any_choice(
   full_study, tmp_path, corrupt_test_examples
 ):
@@ -270,24 +254,6 @@ def test_runs_that_are_there(full_study, tmp_path, runs, methods):
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
   text = (tmp_path / "report.html").read_text()
   assert "the setting was chosen with the seeds of the report" in text
-
-
-def test_a_default_that_clients_limited_is_no_condition(tmp_path):
-  flags = (
-    *("--task=digits_logistic", "--num_clients=4", "--examples_per_client=5"),
-    *("--rounds=1", "--seed=0,1"),
-  )
-  run = tmp_path / "run"
-  rule = ("--client=sgd", "--client_lr=1")
-  assert call(*flags, *rule, f"--output_dir={run}", "--noprogress") == 0
-  assert load_run(run).config["limited_defaults"] == ["batch_size"]
-  arguments = (f"--runs={run}", "--method=scaffold client_lr=1")
-  folder = tmp_path / "study"
-  output = (f"--output_dir={folder}", "--noprogress")
-  assert call(*flags, *arguments, *output, program=compare) == 0
-  rows = table_of(folder)
-  assert [row["method"] for row in rows] == ["FedAvg", "SCAFFOLD"]
-  assert not rows[0].keys() & {"cohort_size", "batch_size"}
 
 
 def test_settings_and_methods_that_diverged(copied, capsys):

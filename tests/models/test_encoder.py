@@ -122,6 +122,7 @@ RATES = dict.fromkeys(("dropout", "attention_dropout", "head_dropout"), 0.0)
 
 
 @pytest.mark.parametrize("rate", RATES)
+@pytest.mark.default_cases("attention_dropout")
 def test_each_dropout_acts_in_training_only(params, rate):
   config = dataclasses.replace(SMALL, layers=1, **RATES | {rate: 0.5})
   encoder = Encoder(dataclasses.replace(config, **RATES), 3)

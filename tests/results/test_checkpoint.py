@@ -284,7 +284,7 @@ FUNCTION = "another algorithm, or option that is a function"
   ],
   ids=range(8),
 )
-@pytest.mark.slow_cases("1", "3", "5", "7")
+@pytest.mark.default_cases("2", "6")
 def test_another_run_is_not_resumed(saved, other, difference):
   assert refusal(started, saved, resume=True, rounds=4, **other) == (
     f"resume=True: '{saved}' is of a run with {difference}; give what that run "

@@ -159,6 +159,7 @@ def test_hostile_labels(tmp_path, fast):
      for k in (1, 2)],
   ],
 )  # fmt: skip
+@pytest.mark.default_cases("cells2", "cells3")
 def test_what_is_missing_breaks_nothing(cells, tmp_path, fast):
   case = study(*cells, target=0.99)
   read(case.write(tmp_path))

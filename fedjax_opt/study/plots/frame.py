@@ -79,7 +79,7 @@ def finish(figure: Any, path: Path) -> Any:
       figure.savefig(
         unfinished, format=ending[1:], metadata=_METADATA.get(ending)
       )
-    figure.set_layout_engine("none")  # It is laid out once, for all files.
+    figure.set_layout_engine(None)  # It is laid out once, for all files.
   return None if files else figure
 
 

@@ -351,6 +351,7 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   assert index.find(RunOf((*same_run.arguments, "--rounds=3"))) is None
 
 
+@pytest.mark.slow
 def test_a_run_whose_clients_limited_its_defaults_is_found(tmp_path):
   """Not if a command gives a size that it did not have."""
   limiting = ("--num_clients=99", "--partition=iid", "--algorithm=prox_skip")

@@ -120,6 +120,7 @@ def compiles(number, folder):
   return double._cache_size(), programs.num_compiled()
 
 
+@pytest.mark.slow
 def test_what_cells_have_compiled_is_freed(tmp_path, monkeypatch):
   monkeypatch.setattr(executors, "_PROGRAMS", 3)
   programs.clear()
