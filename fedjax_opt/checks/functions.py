@@ -340,6 +340,9 @@ def check_like(name: str, new: Any, old: Any, source: str) -> None:
     ValueError: naming the leaf that differs.
   """
   check_arrays(name, new)
+  is_reply = lambda node: type(node).__name__ == "Reply"
+  if any(map(is_reply, jax.tree.leaves(new, is_leaf=is_reply))):
+    raise ValueError(f"{name}: has a reply in it; use reply.value")
   paths = lambda tree: {
     jax.tree_util.keystr(path): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)

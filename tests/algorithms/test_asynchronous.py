@@ -176,9 +176,7 @@ METHODS = {
     ),
   ],
 )
-@pytest.mark.default_cases(
-  "fed_buff by examples-True-lognormal", "ca2fl-True-whole seconds"
-)
+@pytest.mark.default_cases("ca2fl-True-whole seconds")
 def test_method_is_its_event_loop(name, x64, system):
   algorithm, loop, settings = METHODS[name]
   expected, record = follow(loop(cases.X0), x64, **settings, system=system)

@@ -59,7 +59,7 @@ def iterates(result):
 
 
 @pytest.mark.parametrize("name", ["fed_mid", "fed_dual_avg"])
-@pytest.mark.default_cases("fed_dual_avg")
+@pytest.mark.slow
 def test_entropy_equals_the_loop(name):
   factory = {"fed_mid": fed_mid, "fed_dual_avg": fed_dual_avg}[name]
   algorithm = factory(

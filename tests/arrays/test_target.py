@@ -102,7 +102,7 @@ test_is_refused = refusals.of_table("target.txt", use, device)
 
 
 @pytest.mark.parametrize("reuse_gradients", [False, True])
-@pytest.mark.default_cases("True")
+@pytest.mark.slow
 def test_delta_sgd_takes_the_same_steps_on_accelerators(reuse_gradients):
   """There it stores its point in a form that need not be copied."""
 

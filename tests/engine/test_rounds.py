@@ -81,7 +81,7 @@ def ahead_of_rounds(algorithm, **settings):
   ],
   ids=["FedAvg", "Delta-SGD", "SCAFFOLD", "BVR-L-SGD", "Poisson"],
 )
-@pytest.mark.default_cases("Poisson")
+@pytest.mark.slow
 def test_draws_ahead_are_those_of_the_rounds(make, settings, monkeypatch):
   """As on a GPU: all cohorts and batches of a segment before its rounds."""
   settings = {"cohort_size": 4} | settings

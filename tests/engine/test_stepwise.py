@@ -118,6 +118,7 @@ def test_a_run_is_resolved_once_for_all_models_of_the_same_shapes(monkeypatch):
   assert len(made) == 2
 
 
+@pytest.mark.slow
 def test_no_rounds_measure_the_model_as_it_is():
   simulator = fo.Simulator(FED_AVG, TASK.data, **OPTIONS)
   before = simulator.init(TASK.params)

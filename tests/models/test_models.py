@@ -200,6 +200,7 @@ def _plain_cnn(params, x):
   return x @ output["kernel"] + output["bias"]
 
 
+@pytest.mark.slow
 def test_cnn_equals_its_definition():
   rng = np.random.default_rng(0)
   x = jnp.asarray(rng.normal(size=(16, 28, 28, 1)), jnp.float32)

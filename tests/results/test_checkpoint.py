@@ -163,7 +163,7 @@ def test_rounds_lost_before_an_evaluation_that_is_forgotten():
     (signal.SIGINT, "both", 10),
   ],
 )
-@pytest.mark.default_cases("2-both-10")
+@pytest.mark.slow
 def test_no_number_of_signals_costs_the_last_checkpoint(
   number, moment, presses, tmp_path, monkeypatch
 ):

@@ -56,6 +56,7 @@ def test_epsilon_of_cohorts_of_fixed_size():
   assert summary == {"delta": 1e-5, "epsilon": [expected], "is_private": True}
 
 
+@pytest.mark.slow
 def test_with_a_seed_of_noise_it_says_that_it_is_not_private(tmp_path, capsys):
   flags = (*SMALL, *GAUSSIAN, "--dp_seed=7", f"--output_dir={tmp_path}")
   assert call(*flags) == 0

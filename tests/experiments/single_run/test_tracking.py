@@ -85,6 +85,7 @@ def test_what_a_tracker_refuses_is_one_line_after_the_results(
   assert (folder / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
   pytest.importorskip("tensorboardX")
   flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2", "--track=tensorboard")

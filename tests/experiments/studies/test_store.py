@@ -261,13 +261,6 @@ def test_the_cohort_of_clients_in_a_file_follows_from_the_file(write, tmp_path):
 
 def test_defaults_that_the_clients_limit(tmp_path):
   runs = Store(tmp_path)
-  flags = ("--task=nonconvex", "--heldout_clients=3", "--rounds=1")
-  spec = spec_of(*flags, "--client=sgd", "--client_lr=0.001")
-  assert (spec.cohort_size, spec.batch_size) == (10, 10)
-  stored_run, was_there = runs.run(spec)
-  assert not was_there
-  assert stored_run.config["cohort_size"] == 7
-  assert runs.run(spec)[1]
   flags = ("--task=digits_logistic", "--num_clients=4", "--rounds=1")
   spec = spec_of(
     *flags, "--client=sgd", "--client_lr=1", "--examples_per_client=5"
