@@ -311,7 +311,7 @@ for name, values in finals.items():
 # The picture shows the best validation accuracy to expect if n settings are
 # drawn from the grid without repetition (`fo.statistics.expected_best`), over
 # the tuning seeds. A method whose curve is high at n = 1 needs little tuning.
-# Δ-SGD was not tuned: its line is its one setting, over the fresh seeds.
+# Δ-SGD was not tuned: its marker is its one setting, over the fresh seeds.
 
 # %%
 chance = 1 / len(np.unique(train["y"]))  # For a setting that diverged.
@@ -342,12 +342,13 @@ fo.plots.tuning_curves(
 # ## Rounds and bytes to a target
 #
 # A method that needs fewer rounds may send more in each: SCAFFOLD sends a
-# control variate with every model. Costs are means over the fresh seeds.
-# "Never" means that some seed did not reach the target.
+# control variate with every model. Rounds and megabytes of a client are means
+# over the fresh seeds. "Never" means that some seed did not reach the target;
+# in brackets stands how many did.
 
 # %%
 target = sizes["target"]
-print(f"until {100 * target:g} % test accuracy      rounds     MB of a client")
+print(f"until {100 * target:g} %          rounds      MB")
 for cell in study.cells:
   spent = [
     fo.statistics.to_target(
@@ -356,10 +357,10 @@ for cell in study.cells:
     for cost in ("rounds", "bytes")
   ]
   reached = np.isfinite(spent[0])
-  shown = f"never ({reached.sum()} of {reached.size} seeds got there)"
+  shown = f"never ({reached.sum()} of {reached.size} seeds)"
   if reached.all():
-    shown = f"{spent[0].mean():10.1f} {spent[1].mean() / 1e6:14.3f}"
-  print(f"{cell.method:9} α = {cell.condition['alpha']:<4g}      {shown}")
+    shown = f"{spent[0].mean():6.1f} {spent[1].mean() / 1e6:7.3f}"
+  print(f"{cell.method:10} α = {cell.condition['alpha']:<4g} {shown}")
 
 # %% [markdown]
 # ## The report
@@ -417,7 +418,7 @@ else:
 #
 # With checkpoints a run that died continues from its last checkpoint. On Colab
 # put the folder on Google Drive (`google.colab.drive.mount`), because the
-# machine is lost with the connection. The next cell runs twice. The first run
+# machine is lost with the connection. The next cell trains twice. The first run
 # reaches its end. In the second one a callback raises an error in the middle,
 # as if the kernel were lost.
 
