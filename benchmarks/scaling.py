@@ -119,12 +119,11 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
       plots.log_scale(axes.yaxis)
     axes.set_xticks(sizes := rows["size"].unique(), map(str, sizes))
     axes.minorticks_off()
-    if is_grid:  # Others take one point after the other.
-      for name, rate in rows[rows["size"] == 1].groupby("framework")["rate"]:
-        if name != AUTO:
-          look = {"color": styles[name].color, "ls": "--"}
-          line = axes.axhline(rate.iloc[0], **look)
-          entries[f"{name}, without a grid"] = line
+    # Others take one point of a grid after the other.
+    others = rows[is_grid & (rows["size"] == 1) & (rows["framework"] != AUTO)]
+    for name, rate in others.groupby("framework")["rate"]:
+      line = axes.axhline(rate.iloc[0], color=styles[name].color, ls="--")
+      entries[f"{name}, without a grid"] = line
     return entries | {
       name: axes.plot(group["size"], group["rate"], **styles[name]._asdict())[0]
       for name, group in rows.groupby("framework")
