@@ -202,8 +202,9 @@ def setup_of(
         return {}, {}
       task, of_seed, *_ = loaded
       summary = sizes.client_summary_of(of_seed[cell.spec.seed[0]])
-      names = {"names": task.client_names, "labels": task.label_names}
-      clients[label] = summary._replace(**names)
+      clients[label] = summary._replace(
+        names=task.client_names, labels=task.label_names
+      )
       task_sizes = sizes.of_task(task.init, task.validation, task.test)
       notes = {AS_READ: "; ".join(task.notes)} if task.notes else {}
       all_sizes.append(task_sizes | notes)

@@ -21,8 +21,7 @@ from fedjax_opt.study.plots.panels import (
 )
 
 _MAX_CLIENTS = 100
-# The most clients that are named, and the most characters of a name.
-_MAX_NAMES, _LONGEST_NAME = 25, 12
+_MAX_NAMES = 25  # The most clients that are named.
 # With more classes than this, a colour bar replaces the legend.
 _MAX_LEGEND = 20
 
@@ -103,7 +102,7 @@ def client_labels(
     axes.grid(visible=False)
     is_first = axes.get_subplotspec().is_first_col()
     axes.set(title=panel, xlabel="Examples", ylabel="Client" * is_first)
-    shown = [name[:_LONGEST_NAME] for name in names.get(panel, ())]
+    shown = names.get(panel, ())
     if len(shown) == len(client_counts) <= _MAX_NAMES:
       axes.set_yticks(range(len(shown)), shown)
     return legend

@@ -161,12 +161,17 @@ def in_picture(label: str) -> str:
 
 def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
   """method -> its name in a legend: short, and different for each method."""
-  half = _MAX_LABEL // 2
+  return dict(zip(labels, short_labels(labels.values()), strict=True))
+
+
+def short_labels(labels: Iterable[str], longest: int = _MAX_LABEL) -> list[str]:
+  """Labels in a picture: of about that many characters, all different."""
+  half = longest // 2
   short = [
-    label if len(label) <= _MAX_LABEL else f"{label[:half]}…{label[-half:]}"
-    for label in labels.values()
+    label if len(label) <= longest else f"{label[:half]}…{label[-half:]}"
+    for label in labels
   ]
-  return dict(zip(labels, words.unique(map(in_picture, short)), strict=True))
+  return words.unique(map(in_picture, short))
 
 
 def are_numbers(values: Iterable[Any]) -> bool:

@@ -209,11 +209,11 @@ def _client_labels(album: StudyPictures) -> Iterator[Picture]:
     "num_labels": max(matrix.shape[1] for matrix in counts.values()),
   }
   names = {
-    drawing.in_picture(condition): list(map(drawing.in_picture, entry.names))
+    drawing.in_picture(condition): drawing.short_labels(entry.names, 12)
     for condition, entry in clients.items()
   }
   labels = max((entry.labels for entry in clients.values()), key=len)
-  labels = list(drawing.legend_labels(dict(enumerate(labels))).values())
+  labels = drawing.short_labels(labels)
   yield album.picture(
     "client_labels", counts, facts, names=names, labels=labels
   )

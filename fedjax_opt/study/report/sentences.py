@@ -49,6 +49,7 @@ def answer_parts(study: StudyCells) -> tuple[str, str, list[str]]:
     subset = [v for v in study.verdicts if dict(v.cell.condition) == condition]
     names = tuple(_methods_by_verdict(shown_names, subset).items())
     groups.setdefault(names, []).append(condition)
+  # The best methods, or how all were lost -> the groups where that is so.
   bests: dict[tuple[str, ...], list[Any]] = {}
   for names, conditions in groups.items():
     who = dict(names)
@@ -57,7 +58,6 @@ def answer_parts(study: StudyCells) -> tuple[str, str, list[str]]:
     "answer.txt",
     study=study,
     names=shown_names,
-    groups=[pair for pairs in bests.values() for pair in pairs],
     bests=bests.items(),
     counts=_counts(study, shown_names),
     of_all=_methods_by_verdict(shown_names, study.verdicts),
