@@ -19,6 +19,7 @@ from fedjax_opt.checks.values import check_choice, check_fits_float, listed
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import AlgorithmChoice, Choice, Hyperparameter
+from fedjax_opt.results.names import format_value
 from fedjax_opt.rules import RULES
 from fedjax_opt.samplers import SAMPLERS
 from fedjax_opt.schedules import SCHEDULES
@@ -406,7 +407,7 @@ def check_absent(
   for flag in flags:
     value = given.get(flag)
     if value is not None:
-      text = repr(value) if flag in CHOICE_FLAGS else value
+      text = repr(value) if flag in CHOICE_FLAGS else format_value(value)
       raise ValueError(f"{flag}={text}: {why}; {hint.format(flag)}")
 
 

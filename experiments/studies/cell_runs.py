@@ -13,7 +13,12 @@ from experiments.single_run import job
 from experiments.single_run.extra_metrics import ExtraMetrics
 from experiments.single_run.loading import Loaded, Loader, is_of_data
 from experiments.specification import spec
-from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
+from experiments.studies.planned_cells import (
+  CHOICES,
+  PlannedCell,
+  labels_of,
+  of_method,
+)
 from experiments.studies.request import Request
 from experiments.studies.store import Store
 from fedjax_opt.checks.errors import reworded_errors
@@ -59,23 +64,30 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
       on other data.
     ImportError: naming the package to install.
   """
-  methods, conditions = set(), set()
+  checked_methods, checked_conditions = set(), set()
+  specs = {(cell.method, str(cell.condition)): cell.spec for cell in cells}
   for cell in cells:
     condition = str(cell.condition)
     if store.find(cell.first_run) is not None:
       continue
-    if cell.method in methods and condition in conditions:
+    if cell.method in checked_methods and condition in checked_conditions:
       continue
-    methods.add(cell.method)
-    conditions.add(condition)
-    with reworded_errors(f"method {cell.method}"):
-      prepared_job = job.prepare(cell.spec, store.loader.load(cell.spec))
+    checked_methods.add(cell.method)
+    checked_conditions.add(condition)
+    prepared = lambda label, of=condition: _prepared(specs[label, of], store)
+    methods = {label: () for label, of in specs if of == condition}
+    prepared_job = of_method(cell.method, methods, prepared)
     if request.metric:
       names = prepared_job.simulator.metric_names(prepared_job.task.init)
       names += ExtraMetrics(prepared_job).names
       check_measured(request.metric, cell.method, names)
     if prepared_job.task.has_accuracy:
       request.check_numbers(request.metric or "test_accuracy")
+
+
+def _prepared(run_spec: spec.Spec, store: Store) -> job.Job:
+  """A job with its data."""
+  return job.prepare(run_spec, store.loader.load(run_spec))
 
 
 def check_measured(metric: str, method: str, names: Collection[str]) -> None:

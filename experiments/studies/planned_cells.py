@@ -124,7 +124,10 @@ def plan(
   methods, cells = dict(zip(labels, request.methods, strict=True)), []
   for label in methods:
     for condition, own_request in zip(conditions, with_defaults, strict=True):
-      cells.append(_cell_of(own_request, label, methods, fixed, condition))
+      cell_of = lambda name, own=own_request, varied=condition: _cell(
+        own, name, methods[name], fixed, varied
+      )
+      cells.append(of_method(label, methods, cell_of))
   _check_used(request, cells)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in cells}
   if request.budget == "equal":
@@ -132,30 +135,32 @@ def plan(
   return cells
 
 
-def _cell_of(
-  request: Request,
-  label: str,
-  methods: Mapping[str, Mapping[str, Any]],
-  fixed: Mapping[str, Any],
-  condition: Mapping[str, Any],
-) -> PlannedCell:
-  """As `_cell`; an error names the method, if not all have the same error."""
+def of_method(
+  label: str, methods: Mapping[str, Collection[str]], make: Callable[[str], Any]
+) -> Any:
+  """`make(label)`; an error that not all methods have names the method.
+
+  Args:
+    label: of the method.
+    methods: label -> its own flags, for all methods; an error about one of
+      these names the method, too.
+    make: label -> what is wanted of a method.
+  """
 
   def error_of(name):
     try:
-      _cell(request, name, methods[name], fixed, condition)
+      make(name)
     except ValueError as error:
       return str(error)
     return ""
 
   try:
-    return _cell(request, label, methods[label], fixed, condition)
+    return make(label)
   except ValueError as error:
     text = str(error)
   flag = re.match(r"(\w+)[=:]", text)
   is_own = flag is None or flag[1] in methods[label]
-  others = methods.keys() - {label}
-  if is_own or any(error_of(name) != text for name in others):
+  if is_own or any(error_of(name) != text for name in methods):
     text = f"method {label}: {text}"
   raise ValueError(text)
 
