@@ -88,8 +88,11 @@ def checked_features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_batch(name, takes, function, params, batch, *rng):
-  """Calls a function of a batch; its errors then name the batch."""
+  """Calls a function of a batch; its errors then say what it was given."""
   where = f" on a batch {form_of(dict(batch))}{_about_labels(batch)}"
+  # The form of a large model would push the error itself out of the line.
+  if len(model := form_of(params)) < 60:
+    where += f", params {model}"
   return errors.call_user(
     name, takes, function, params, batch, *rng, where=where
   )
