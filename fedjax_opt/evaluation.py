@@ -10,7 +10,7 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike
 
-from fedjax_opt.arrays import running_statistics, sharding
+from fedjax_opt.arrays import running_statistics, sharding, trees
 from fedjax_opt.arrays.trees import at_least_float32, is_float
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import fields, functions
@@ -202,11 +202,17 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: Count = 500) -> EvaluateFn:
   ):
     del test, validation
     times = lists.times_owned(data.indices, data.sizes, data.num_examples)
+    # A row that nobody owns may have any numbers; an owned one stands for it.
+    of_rows = jnp.where(
+      times > 0, jnp.arange(len(times)), jnp.argmax(times > 0)
+    )
     batch_numbers, take = _batches(data.examples, batch_size)
 
     def add_batch(i, total):
-      batch, rows = take(i)
+      _, rows = take(i)
       weights = times.at[rows].get(mode="fill", fill_value=0)
+      owned = jnp.take(of_rows, rows, mode="wrap")
+      batch = trees.take(data.examples, owned)
       loss = lambda params: jnp.sum(weights * loss_fn(params, batch, None))
       return optax.tree.add(total, jax.grad(loss)(params))
 

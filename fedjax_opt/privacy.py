@@ -159,11 +159,11 @@ def _noisy_mean(cohort, stddev, key, one_client, broadcast, **options):
       "privacy: who takes part on a schedule is not drawn as the accounting "
       "assumes; leave schedule out"
     )
-  if cohort.is_scaled:
+  sampler = cohort.config.sampler.name
+  if sampler not in ("poisson", "uniform"):
     raise ValueError(
-      "privacy: the sampler draws a client more than once, or by its weight, "
-      "which the accounting does not cover; must be samplers.poisson or "
-      "samplers.uniform"
+      f"privacy: its accounting does not cover sampler={sampler!r}; must be "
+      "poisson or uniform"
     )
 
   def alike(worker, broadcast):

@@ -293,8 +293,6 @@ class AlgorithmChoice(Choice):
       in the cohort; "first" if only the first client takes part.
     is_exact: whether a round is one step along exact gradients, so that there
       are neither batches nor local steps.
-    needs_plain_means: whether corrections of its clients add up to zero only by
-      plain means, so that there can be no aggregator.
   """
 
   hyperparameters: tuple[Hyperparameter, ...] | None = None
@@ -305,7 +303,6 @@ class AlgorithmChoice(Choice):
   is_personal: bool = False
   cohort: Literal["sampled", "all", "first"] = "sampled"
   is_exact: bool = False
-  needs_plain_means: bool = False
 
   def __post_init__(self):
     super().__post_init__()

@@ -125,6 +125,10 @@ def test_squared_gradient_norm():
   gradient = [np.mean(slope * x), np.mean(slope * -1.4), np.mean(-slope)]
   check(actual, {"grad_norm_sq": np.sum(np.square(gradient))})
 
+  unowned = {"x": np.append(EXAMPLES["x"], np.float32(np.inf))}
+  others = evaluate(params, ClientData(unowned, INDICES, SIZES), TEST)
+  check(others, actual)
+
   evaluate_both = evaluation.federated(
     lambda p, batch: {"loss": loss_fn(p, batch, None)},
     batch_size,

@@ -258,18 +258,17 @@ def _check_model(
   simulator: fo.Simulator,
 ) -> None:
   """Checks that algorithm and regularizer can use the task's model."""
+  penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
+  if penalty is not None:
+    with reworded_errors(f"regularizer={spec.regularizer.name!r}"):
+      jax.eval_shape(lambda: penalty(task.init(jax.random.key(0))))
   with reworded_errors(params=f"norm={spec.task.static.get('norm')!r}"):
-    simulator.check(task.init)
+    simulator.trace(task.init)
   if spec.client.static.get("independent_dropout") and not _draws(task):
     raise ValueError(
       f"independent_dropout=True: the model of task {spec.task.name} has no "
       "dropout; leave independent_dropout out"
     )
-  penalty = make(**{n: v[0] for n, v in spec.grid.items()}).penalty
-  if penalty is None:
-    return
-  with reworded_errors(f"regularizer={spec.regularizer.name!r}"):
-    jax.eval_shape(lambda: penalty(task.init(jax.random.key(0))))
 
 
 def _draws(task: Task) -> bool:

@@ -364,7 +364,6 @@ def _check(spec: Spec) -> None:
       "a task of linear or logistic regression"
     )
   _check_adapters(spec)
-  _check_sampler(spec)
   _check_cohort(spec)
 
 
@@ -419,21 +418,6 @@ def _check_adapters(spec: Spec) -> None:
     )
 
 
-def _check_sampler(spec: Spec) -> None:
-  """Checks that the sampler suits privacy, and aggregators without weights."""
-  sampler, aggregator = spec.sampler.name, spec.aggregator.name
-  if spec.privacy and sampler not in ("uniform", "poisson"):
-    raise ValueError(
-      f"privacy={spec.privacy.name!r}: its accounting does not cover sampler "
-      f"{sampler!r}; must be poisson or uniform"
-    )
-  if aggregator != "mean" and sampler == "weighted":
-    raise ValueError(
-      f"aggregator={aggregator!r}: counts all clients alike, but sampler "
-      "'weighted' gives them weights; leave sampler out"
-    )
-
-
 def _check_cohort(spec: Spec) -> None:
   """Checks the flags that an algorithm with a cohort of its own cannot have."""
   name, choice, given = (
@@ -455,9 +439,6 @@ def _check_cohort(spec: Spec) -> None:
     )
   if choice.cohort == "first":
     why = f"algorithm {name} takes one client in each round"
-    check_absent(given, why, "aggregator")
-  if choice.needs_plain_means:
-    why = f"the corrections of {name} add up to zero only by plain means"
     check_absent(given, why, "aggregator")
   if choice.cohort != "sampled":
     whom = "all clients" if choice.cohort == "all" else "the first client"

@@ -231,7 +231,6 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "Scaffnew: corrected local steps; clients average when a random draw "
     "says so (Mishchenko et al., 2022)",
     cohort="all",
-    needs_plain_means=True,
     label="ProxSkip",
   ),
   "fed_sam": AlgorithmChoice(fed_sam, default_client="sgd", label="FedSAM"),

@@ -74,7 +74,7 @@ class ClientData:
   @property
   def num_clients(self) -> int:
     """M."""
-    return self.indices.shape[0]
+    return self.indices.shape[-2]
 
   @property
   def num_examples(self) -> int:
@@ -84,7 +84,7 @@ class ClientData:
   @property
   def max_size(self) -> int:
     """n_max, the examples of the largest client."""
-    return self.indices.shape[1]
+    return self.indices.shape[-1]
 
   @checked()
   def label_counts(self, num_classes: _NumClasses) -> np.ndarray:

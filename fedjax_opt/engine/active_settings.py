@@ -84,13 +84,13 @@ class ActiveSettings:
     self.active = self.present = self.active[is_kept]
     return _of_settings(state, is_kept)
 
-  def expand(self, recorded: Any, are_alike: bool = False) -> Any:
+  def expand(self, recorded: Any, fill: str = "nan") -> Any:
     """What a program recorded, [present, seeds, ...] -> [S, ...].
 
     Args:
       recorded: metrics, counts or traces.
-      are_alike: True for counts: all points cost the same, so settings that do
-        not run get the counts of the first one that runs. False: they get NaN.
+      fill: what settings get that do not run: 'nan', 'zero', or 'first', the
+        values of the first one that runs.
     """
 
     def expanded(leaf):
@@ -102,7 +102,8 @@ class ActiveSettings:
         # Whole numbers, such as a rank, have no NaN.
         nan = np.promote_types(leaf.dtype, np.float32).type(np.nan)
         shape = (self.points.num_settings, *leaf.shape[1:])
-        rows = np.full(shape, leaf[:1] if are_alike else nan)
+        values = {"nan": nan, "zero": leaf.dtype.type(0), "first": leaf[:1]}
+        rows = np.full(shape, values[fill])
         rows[self.active] = leaf
         leaf = rows
       return leaf.reshape(-1, *leaf.shape[2:])

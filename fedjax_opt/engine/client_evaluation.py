@@ -26,7 +26,7 @@ from fedjax_opt.base import (
   run_key,
 )
 from fedjax_opt.checks import fields, functions
-from fedjax_opt.checks.values import brief
+from fedjax_opt.checks.values import brief, check_count
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import inputs, programs
@@ -118,6 +118,9 @@ def evaluate_clients(
   params, server, rows, round = _states_of(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows, train)
+  if has_own and rows is not None:
+    num_clients = len(jax.tree.leaves(rows)[0])
+    check_count("held_out", held_out.sizes, num_clients, "clients of the run")
   params = inputs.checked_params(params, False, "model")
   config = None
   if local_steps is not None or has_own:

@@ -367,6 +367,11 @@ class Config:
     return ("rejected_clients", *clip_counts)
 
   @property
+  def counted_events(self) -> tuple[str, ...]:
+    """Names of counts that are no costs; those of a point are its own."""
+    return (*self.reported_counts, "lost_rounds")
+
+  @property
   def starts_on_host(self) -> bool:
     """Whether the first state is made on the host, as no device may hold it."""
     return self.state_is_on_host or self.layout.model_devices > 1

@@ -227,8 +227,13 @@ class Runner:
     )
     self._state = state
     tally.run_seconds += time.perf_counter() - start
-    counts = self._active_settings.expand(counts, are_alike=True)
-    tally.add_rounds(stop, counts, self._active_settings.expand(traces))
+    expand, events = self._active_settings.expand, self._config.counted_events
+    # All points cost the same, also those that run no longer.
+    counts = {
+      name: expand(counter, "zero" if name in events else "first")
+      for name, counter in counts.items()
+    }
+    tally.add_rounds(stop, counts, expand(traces))
 
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""

@@ -107,11 +107,8 @@ def of_task(
     params = jax.eval_shape(params, run_key(0))
   weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
   size_texts = {"parameters of the model": f"{weights:,}"}
-  for part, examples in (("validation", validation), ("test", test)):
-    if isinstance(examples, ClientData):
-      size_texts[f"{part} examples"] = f"{int(np.sum(examples.sizes)):,}"
-    elif examples is not None:
-      size_texts[f"{part} examples"] = f"{len(jax.tree.leaves(examples)[0]):,}"
+  for part, known in example_sets(validation, test).items():
+    size_texts[f"{part} examples"] = f"{known.size:,}"
   return size_texts
 
 

@@ -194,10 +194,15 @@ def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
 
 def _combined(cohort, combine, one_client, broadcast, **options):
   """What `Cohort.mean` returns, with messages combined in another way."""
-  if cohort.config.weights_by_examples or cohort.is_scaled:
+  if cohort.config.weights_by_examples:
     raise ValueError(
-      "aggregator: counts all clients alike; must be with "
-      "weighting='uniform', and a sampler that gives no weights"
+      "aggregator: counts all clients alike; must be with weighting='uniform'"
+    )
+  if cohort.is_scaled:
+    sampler = cohort.config.sampler.name
+    raise ValueError(
+      f"aggregator: counts all clients alike, but sampler={sampler!r} gives "
+      "them weights; leave sampler out"
     )
 
   def alike(worker, broadcast):

@@ -43,6 +43,18 @@ def test_personal_leaves_are_not_sent():
   assert_close(result.params["bias"], cases.PARAMS["bias"])
 
 
+def test_other_clients_have_no_models_of_their_own():
+  algorithm = fo.fed_per(cases.loss_fn, SGD, personal=["bias"])
+  others, _ = cases.DATA.split_clients(0.5)
+  call = lambda: fo.evaluate_clients(
+    run(algorithm, rounds=1), PER_EXAMPLE, others, algorithm=algorithm
+  )
+  assert refusal(call) == (
+    "held_out: has 4 entries; must have one for each of the 7 clients of the "
+    "run"
+  )
+
+
 @pytest.mark.slow
 def test_clients_use_their_own_leaves():
   data = cases.DATA

@@ -67,6 +67,13 @@ def test_it_shows_sizes_and_no_arrays():
     assert "ClientData object" in repr(jax.tree.map(other, data))
 
 
+def test_numbers_of_the_data_of_several_seeds():
+  rows = [[0, 1, 2], [3], [4, 5], []]
+  of_seed = lambda seed: ClientData.from_partition(pool(), rows)
+  data = inputs.data_of_seeds(of_seed, [0, 1])
+  assert (data.num_clients, data.max_size, data.num_examples) == (4, 3, 6)
+
+
 def test_is_a_pytree():
   data = ClientData.from_client_ids(pool(), [0, 0, 1, 1, 1, 2])
   total = jax.jit(lambda d: d.sizes.sum() + d.examples["y"].sum())(data)

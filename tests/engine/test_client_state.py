@@ -80,6 +80,17 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
 
 
+def test_free_places_change_no_state():
+  """Though there are more places than clients."""
+  clients = np.full((6, 9), -1)
+  clients[:, 4:6] = [[0, 6]]
+  options = {"schedule": fo.schedules.by_hand(clients), "cohort_size": None}
+  actual, expected = (
+    run(client_memory=memory, **options) for memory in ("host", "device")
+  )
+  assert_same(actual, expected)
+
+
 @pytest.mark.slow
 def test_a_client_whose_message_is_not_taken_has_its_own_state():
   def one_client(worker, params):

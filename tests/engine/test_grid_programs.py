@@ -344,6 +344,7 @@ def test_one_after_the_other_a_diverged_setting_stops():
   result = run(rates, on_evaluation=on_evaluation)
   few = run([0.05, 0.1])
 
+  assert not result.history.metrics["rejected_clients"].any()
   live_rows = np.array([2, 3, 6, 7])
   parts = operator.attrgetter("history.metrics", "state")
   live_points = jax.tree.map(lambda leaf: leaf[live_rows], parts(result))

@@ -387,9 +387,7 @@ class Cohort:
         f"the verb's value, {functions.form_of(shapes.value)}"
       )
     self.work |= dict.fromkeys(self.work.keys() - old_phases)
-    skip = lambda: replies.blank_like(
-      shapes, otherwise, self.config.num_clients
-    )
+    skip = lambda: replies.blank_like(shapes, otherwise)
     return lax.cond(predicate, verb, skip)
 
   def _visit_all(self, one_client, phase, summarize):

@@ -30,9 +30,13 @@ from fedjax_opt.arrays import (
 )
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
+from fedjax_opt.checks.values import MAX_INT32
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced.worker import Client, Worker
 from fedjax_opt.transforms import messages
+
+# The row of a client state that is not written: no array has so many.
+NO_ROW = MAX_INT32
 
 
 class ClientRecord(NamedTuple):
@@ -281,7 +285,7 @@ def _without_costs(config, visited, clients, phase, share_of):
     | {"gradient_evaluations": counters.total(records.gradient_evaluations)},
     traces=in_cohort(_of_present(records.traces | records.metrics, is_absent)),
     client_state=client_state,
-    state_rows=jnp.where(stores, clients.state_row, config.num_clients),
+    state_rows=jnp.where(stores, clients.state_row, NO_ROW),
     phase=phase.number,
   )
 
@@ -332,7 +336,7 @@ def _costs(reply, phase, visits, bytes_up):
   return spent | labelled | {"labelled_visits": counters.counter(visits)}
 
 
-def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
+def blank_like(reply: Reply, value: Any) -> Reply:
   """The reply of a phase without clients, in the shapes of another reply."""
   blank = trees.zeros_of(reply)
   cast = lambda leaf, like: jnp.asarray(leaf, like.dtype)
@@ -341,7 +345,7 @@ def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
     blank,
     traces=jax.tree.map(to_nan, blank.traces),
     value=jax.tree.map(cast, value, reply.value),
-    state_rows=jnp.full_like(blank.state_rows, num_clients),
+    state_rows=jnp.full_like(blank.state_rows, NO_ROW),
   )
 
 

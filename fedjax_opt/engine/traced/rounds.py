@@ -20,7 +20,7 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import versions
 from fedjax_opt.engine.traced.cohort import Cohort
 from fedjax_opt.engine.traced.mapping import RoundData
-from fedjax_opt.engine.traced.replies import Reply
+from fedjax_opt.engine.traced.replies import NO_ROW, Reply
 from fedjax_opt.engine.traced.worker import Arrival
 from fedjax_opt.transforms import messages
 
@@ -173,7 +173,7 @@ def _one_round(config, algorithm, server, keys, round, round_data):
   )
   client_state = round_data.client_state
   for reply in replies:
-    client_state = _store_client_state(config, client_state, reply, is_lost)
+    client_state = _store_client_state(client_state, reply, is_lost)
   counts = {"lost_rounds": counters.counter(is_lost)}
   traces = {}
   for reply in replies:
@@ -228,12 +228,11 @@ def _state_and_replies(output, phases):
   return state, replies
 
 
-def _store_client_state(config, client_state, reply, is_lost):
+def _store_client_state(client_state, reply, is_lost):
   """What clients keep, with new rows for those that counted."""
   if reply.client_state is None:
     return client_state
-  rows = jnp.where(is_lost, config.num_clients, reply.state_rows)
-  # Row M does not exist, and is not written.
+  rows = jnp.where(is_lost, NO_ROW, reply.state_rows)
   write = lambda leaf, new: leaf.at[rows].set(new, mode="drop")
   return jax.tree.map(write, client_state, reply.client_state)
 
