@@ -117,7 +117,7 @@ def draw(frame: pandas.DataFrame, path: pathlib.Path) -> None:
       axes.set_ylim(0, 1.1 * rows["rate"].max())
     else:
       plots.log_scale(axes.yaxis)
-    axes.set_xticks(sizes := rows["size"].unique(), map(str, sizes))
+    axes.set_xticks(sizes := rows["size"].unique(), map("{:,}".format, sizes))
     axes.minorticks_off()
     # Others take one point of a grid after the other.
     others = rows[is_grid & (rows["size"] == 1) & (rows["framework"] != AUTO)]

@@ -2,8 +2,8 @@
 
   PYTHONPATH=. python docs/study_picture.py runs/study
 
-The folder is that of the command. For phones the curves stand below one
-another; elsewhere the last accuracies stand below them.
+The folder is that of the command. The last accuracies stand below the curves;
+for phones all stand below one another.
 """
 
 import pathlib
@@ -79,8 +79,8 @@ def _draw_last(
     )
     axes.plot([low, high], [place, place], linewidth=1.3, **color)
     axes.plot(mean, place, marker=look.marker, markersize=4.5, **color)
-  names = list(curves) if is_named else [""] * len(curves)
-  axes.set_yticks(range(len(curves)), names)
+  axes.set_yticks(range(len(curves)), curves)
+  axes.tick_params(labelleft=is_named)
   axes.set(ylim=(len(curves) - 0.5, -0.5), xlabel="Last test accuracy (%)")
 
 
@@ -90,10 +90,7 @@ def main(folder: str) -> None:
   figure = figure_of(curves)
   with frame.in_style():
     add_last(figure, curves)
-  figure.savefig(FILE)
-  figure = figure_of(curves)
-  panels.stack(figure)
-  figure.savefig(FILE.with_stem("study_phone"))
+  panels.save(figure, FILE)
 
 
 if __name__ == "__main__":

@@ -159,8 +159,11 @@ def in_full(reduction: Reduction) -> list[str]:
   """A reduction in words, with what the paper's size has instead."""
   changed = []
   for name, (theirs, ours) in reduction.changed.items():
-    values = map(name_of, theirs) if name == "task" else theirs
-    remark = f"(in the paper's size {words.listed([*values], 'or')})"
+    values = [
+      name_of(v) if name == "task" else _PHRASES.get(f"{name} {v}", v)
+      for v in theirs
+    ]
+    remark = f"(in the paper's size {words.listed(values, 'or')})"
     changed.append(f"{_values_text(name, [*ours])} {remark}")
   return [*changed, *reduction.missing, *reduction.added]
 
@@ -234,10 +237,13 @@ def _tried(grids: Iterable[tuple[str, ...]]) -> dict[str, str]:
 
 # Flags whose values are said as a number of something.
 _COUNTED = {"rounds": "round", "local_steps": "local step", "seeds": "seed"}
-# Flags whose one value is said in a phrase.
+# Flags whose one value is said in a phrase, and values that are.
 _PHRASES = {
   "augmentation": "{} augmentation",
+  "drop_remainder False": "smaller last batches too",
+  "drop_remainder True": "whole batches only",
   "max_length": "texts of {} tokens",
+  "norm None": "no normalization layers",
   "test_every": "one of {} test examples",
 }
 
@@ -248,11 +254,12 @@ def _values_text(name: str, values: Sequence[str]) -> str:
   if any("," in value for value in values):
     label = name_of(name)
     return f"other {label}s" if label.endswith("rate") else f"other {label}"
+  text = words.listed(values, "or")
+  phrase = _PHRASES.get(name) if len(values) == 1 else None
+  if phrase := _PHRASES.get(f"{name} {text}", phrase):
+    return phrase.format(text).replace("none ", "no ")
   if values == ["None"]:
     return f"no `{name}`"
-  if len(values) == 1 and name in _PHRASES:
-    return _PHRASES[name].format(*values).replace("none ", "no ")
-  text = words.listed(values, "or")
   if name in _COUNTED:
     return f"{text} {_COUNTED[name]}{'s' * (values != ['1'])}"
   return f"`{name}` {text}"

@@ -304,9 +304,8 @@ def draw_metrics(
     for row_axes, (title, row) in zip(axes, rows.items(), strict=True):
       for panel, metric in zip(row_axes, metrics, strict=True):
         entries |= _draw_panel(panel, row, metric, styles)
-      row_axes[0].set_ylabel(title)
-    for panel, metric in zip(axes[0], metrics, strict=True):
-      panel.set_title(metric_name(metric))
+        panel.set(title=title, ylabel=metric_name(metric))
+        panel.locator_params(axis="x", integer=True)
     for panel in axes[-1]:
       panel.set_xlabel("Communication round")
     width = 2.8 * scale[0] * len(metrics)

@@ -209,11 +209,13 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     clients.set(linewidth=3, zorder=2.9)
     average.set(linestyle="--", zorder=3.1)
     server.set(linestyle=(0, (1, 1.5)), linewidth=1.8)
+  word = "Data set" if shared else "Density,"
   for axes in figure.axes:
     axes.set(yscale="linear", ylim=(-0.02, 1.02))
-    if condition := axes.get_ylabel():
-      word = "Data set" if shared else "Density,"
-      axes.set_ylabel(f"{word} {condition}")
+    # All have one quantity: methods name columns, and conditions rows.
+    place, method = axes.get_subplotspec(), axes.get_ylabel()
+    axes.set_ylabel(f"{word} {axes.get_title()}" * place.is_first_col())
+    axes.title.set_text(method * place.is_first_row())
   return figure
 
 

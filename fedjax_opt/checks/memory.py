@@ -49,11 +49,11 @@ def check_memory(what: str, num_bytes: int) -> None:
     )
 
 
-def size_text(num_bytes: int) -> str:
+def size_text(num_bytes: int, digits: str = ".3g") -> str:
   """A number of bytes for people, such as 1.5 GB."""
   thousands = min((len(str(int(num_bytes))) - 1) // 3, 4)
   unit = ("bytes", "kB", "MB", "GB", "TB")[thousands]
-  return f"{num_bytes / 1000**thousands:.3g} {unit}"
+  return f"{num_bytes / 1000**thousands:{digits}} {unit}"
 
 
 def check_is_file(path: str | os.PathLike) -> None:

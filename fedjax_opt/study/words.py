@@ -110,7 +110,8 @@ def cost(name: str, value: float | None) -> str:
   if name == TIME:
     return seconds(value)
   if name == "bytes":
-    return memory.size_text(value)
+    digits = "#.3g" if value >= 1000 else ".3g"  # 3.00 beside 6.01.
+    return memory.size_text(value, digits).replace(". ", " ")
   is_whole = value >= 1000 or float(value).is_integer()
   return f"{value:,.0f}" if is_whole else f"{value:.1f}"
 

@@ -30,7 +30,8 @@ def test_claims_agree_with_tables():
   all_verdicts = case.verdicts
   table = tables.main_table(case)
   texts = [formats.markdown(table), formats.latex(table)]
-  texts.append(re.sub("<[^>]*>", "", case._repr_html_()))
+  html = case._repr_html_().replace("\xa0", " ")
+  texts.append(re.sub("<[^>]*>", "", html))
   texts.append("\n".join(case.table_lines()))
   for verdict, row in zip(all_verdicts, rows_of(case), strict=True):
     assert float(row["mean"]) == verdict.value.estimate

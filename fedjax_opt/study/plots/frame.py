@@ -148,6 +148,15 @@ CLASS_COLORS = (
 )
 
 
+# Multiples of the powers of ten that a log axis labels, the most first; and how
+# far apart their labels must be, in matplotlib's units of room for a label.
+_MULTIPLES = (
+  (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9),
+  (1, 1.5, 2, 3, 5, 7),
+  (1, 2, 3, 5),
+  (1, 2, 5),
+)
+_LEAST_ROOM = {"x": 1.2, "y": 0.6}
 _PANELS = fields.integer(1, most=100)
 
 
@@ -222,9 +231,9 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   Args:
     axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
     limits: lowest and highest value of the axis, if they are known. Then
-      numbers between the powers of ten are labelled too, if there are few
-      powers. The limits only choose the labels: set the axis limits with
-      matplotlib.
+      numbers between the powers of ten are labelled too, as many as have room,
+      if there are few powers. The limits only choose the labels: set the axis
+      limits with matplotlib.
 
   Raises:
     ValueError: if the limits are not positive, or not the lowest first.
@@ -245,15 +254,24 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
     """The formatter with plain numbers where `LogFormatter` has labels."""
 
     def __call__(self, x, pos=None):
-      return f"{x:g}" if super().__call__(x, pos) else ""
+      return f"{x:,g}" if super().__call__(x, pos) else ""
+
+  class Places(LogLocator):
+    """The locator with as many places as their labels have room."""
+
+    def tick_values(self, vmin, vmax):
+      room = axis.get_tick_space() / abs(np.log10(vmax / vmin))  # A decade.
+      for multiples in _MULTIPLES:
+        gap = np.diff(np.log10([*multiples, 10])).min()
+        if room * gap >= _LEAST_ROOM[axis.axis_name]:
+          break
+      self.set_params(subs=multiples)
+      return super().tick_values(vmin, vmax)
 
   axis.axes.set(**{f"{axis.axis_name}scale": "log"})
   if decades < 2.4:
-    multiples = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
-    if decades > 0.5:  # Their labels would touch.
-      multiples = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 5, 7)
-    axis.set_major_locator(LogLocator(subs=multiples))
-    axis.set_major_formatter("{x:g}")
+    axis.set_major_locator(Places())
+    axis.set_major_formatter("{x:,g}")
     axis.set_minor_formatter(NullFormatter())
   else:
     axis.set_major_formatter(Plain())

@@ -95,13 +95,15 @@ def study_curves(
       # As many numbers as fit beside one another, whole ones for rounds.
       is_whole = bool((x == x.round()).all())
       axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
-      axes.xaxis.set_major_formatter(
-        lambda value, _: names.format_number(value)
-      )
+      axes.xaxis.set_major_formatter(_number)
     return entries
 
   label = X_AXES.get(x_label, x_label)
   return draw_conditions(panels, path, draw, label, axis.label, **look)
+
+
+def _number(value: float, _: Any) -> str:
+  return f"{value:,g}" if 1e3 <= value < 1e6 else names.format_number(value)
 
 
 # If one line is so many times as long as another, the shorter is not seen on a

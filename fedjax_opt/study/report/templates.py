@@ -19,6 +19,7 @@ _WIDTH = 72  # The most characters in a line of a command.
 # Names, and words of a command that fit a phone.
 _WORD = re.compile(r"(?<!\S)(?:&#39;)?-\S{1,36}(?!\S)")
 _HYPHENATED = re.compile(r"\b[^\W\d]\w{0,11}(?:-\w{1,9}){1,2}\b")
+_GAP = re.compile(" (?=[%=])|(?<==) ")  # In 95 % and α = 0.1.
 # What templates call.
 _GLOBALS = {
   "NumberFormat": NumberFormat,
@@ -60,8 +61,8 @@ def _template(name: str) -> Any:
     **options,
   )
   # A line does not break at these signs.
-  env.filters["prose"] = lambda text: _whole(text.replace(" %", "\u00a0%"))
-  env.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
+  env.filters["prose"] = lambda text: _whole(_GAP.sub("\u00a0", text))
+  env.filters["head"] = lambda text: _GAP.sub("\u00a0", text)
   env.filters["whole"] = _whole
   env.filters["words"] = lambda text: _whole(text, _WORD)
   env.filters["minus"] = lambda text: re.sub(r"(?<!\w)-(?=\d)", "−", text)

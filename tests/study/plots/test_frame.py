@@ -37,7 +37,7 @@ def test_matplotlib_is_imported_while_drawing_and_never_pyplot(monkeypatch):
   [
     ((0.04, 0.31), [0.05, 0.07, 0.1, 0.15, 0.2, 0.3]),
     ((2.5, 6.5), [3, 4, 5, 6]),
-    ((0.8, 90), [1, 2, 5, 10, 20, 50]),
+    ((0.8, 90), [1, 2, 3, 5, 10, 20, 30, 50]),
   ],
 )
 def test_numbers_between_powers_of_ten(limits, labels):
