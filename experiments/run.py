@@ -28,11 +28,12 @@ combinations then run as one compiled program. Some flags are accepted only with
 certain rules, algorithms or partitions. Their help ends in the names of these,
 each with its default, such as (sgd 0.1, adam 0.001).
 
-The output folder holds config.json (every flag), metrics.csv (every evaluated
-round), summary.json (final and best values, timing, cost), curves.png,
-clients.png (labels of each client, if there are any) and TensorBoard events;
-with client_test_fraction also per_client.csv, of clients' own test examples.
-After Ctrl-C these files have all that was measured before.
+The output folder holds config.json (every flag), flags.txt (those given),
+metrics.csv (every evaluated round), summary.json (final and best values,
+timing, cost), params.safetensors (the model), curves.png, clients.png (labels
+of each client, if there are any), TensorBoard events and digests.json; with
+client_test_fraction also per_client.csv, of clients' own test examples. After
+Ctrl-C these files have all that was measured before.
 
 Exit status: 0; 1 for bad input, or if every point diverged; 128 + n if signal n
 ended the run.

@@ -1,4 +1,4 @@
-"""An algorithm as its caller wrote it, traced before anything is compiled."""
+"""What an algorithm must be and return, checked before it is compiled."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

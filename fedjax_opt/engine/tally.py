@@ -19,7 +19,7 @@ class Tally:
   """What a run has recorded, without the state of its algorithm.
 
   Attributes:
-    cohort_size: clients of a round, on average; a clock has its own.
+    cohort_size: the expected number of clients in a round; a clock has its own.
     num_points: S; 1 for a single run.
     done: rounds done.
     run_seconds: time of these rounds and of all evaluations.

@@ -52,10 +52,6 @@ class MirrorMap(NamedTuple):
     [Params, ArrayLike, prox.Regularizer], Params
   ]
 
-  def grad_h_conjugate(self, z: Params) -> Params:
-    """`grad h^*(z)`, the primal point without a regularizer."""
-    return self.grad_h_plus_psi_conjugate(z, 0.0, prox.zero())
-
 
 fields.KINDS[MirrorMap] = fields.instance_of(
   MirrorMap, "one of fedjax_opt.mirror, such as mirror.entropy(), or None"

@@ -1,6 +1,7 @@
 """What changes clients' messages, and what replaces their mean.
 
-`UPLOADS`, `AGGREGATORS` and `FAULTS` name these for the command line.
+`UPLOADS` names the first for the command line; `AGGREGATORS` and `FAULTS` are
+in `transforms.aggregators` and `transforms.faults`.
 """
 
 from fedjax_opt.registry import Choice, from_factory, register

@@ -1,8 +1,8 @@
 """Transforms of the clients' messages: `Upload`, and `with_upload`.
 
 An upload transform is an optax transformation. `with_upload` puts it between
-what a client returns and what the cohort averages; neither the algorithm nor
-the engine knows of it.
+what a client returns and what the cohort averages. The algorithm does not know
+of it, and neither does the engine, but for what a client keeps.
 """
 
 from collections.abc import Callable

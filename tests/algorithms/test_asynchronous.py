@@ -176,7 +176,10 @@ METHODS = {
     ),
   ],
 )
-@pytest.mark.default_cases("ca2fl-True-whole seconds")
+@pytest.mark.default_cases(
+  "ca2fl-True-whole seconds",
+  *(f"{n}-True-lognormal" for n in ("fed_buff", "fed_async", "fadas")),
+)
 def test_method_is_its_event_loop(name, x64, system):
   algorithm, loop, settings = METHODS[name]
   expected, record = follow(loop(cases.X0), x64, **settings, system=system)

@@ -323,7 +323,6 @@ def test_a_second_sweep_has_all_settings_again(grid_map):
   chex.assert_trees_all_equal(outcome(first), outcome(second))
 
 
-@pytest.mark.slow
 def test_one_after_the_other_a_diverged_setting_stops():
   rounds = []
 
