@@ -56,7 +56,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.command_line import programs
+from experiments.command_line import exits
 from experiments.processes import command, executors
 from experiments.reference import joining
 from experiments.single_run import tracking
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     "continues the study"
   )
   work = functools.partial(_main, argv, done)
-  return programs.run_program(argv, work, line, 2, FLAGS)
+  return exits.run_program(argv, work, line, 2, FLAGS)
 
 
 def _main(argv: Sequence[str], done: list[Cell]) -> int:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import tasks
-from experiments.command_line import flag_words, parser, programs
+from experiments.command_line import exits, flag_words, parser
 from experiments.processes import command
 from experiments.single_run import loading
 from experiments.specification import clients_on_disk
@@ -41,7 +41,7 @@ from fedjax_opt.files.folders import user_path
 def main(argv: Sequence[str]) -> int:
   """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
   line = lambda: "interrupted: the same command writes the clients again"
-  return programs.run_program(argv, functools.partial(_main, argv), line)
+  return exits.run_program(argv, functools.partial(_main, argv), line)
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -36,7 +36,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
-from experiments.command_line import flag_words, help, parser, programs
+from experiments.command_line import exits, flag_words, help, parser
 from experiments.processes import command, executors
 from experiments.specification.flag import (
   Group,
@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
   line = lambda: "interrupted: the same command continues"
   work = functools.partial(_main, argv)
-  return programs.run_program(argv, work, line, 2, FLAGS)
+  return exits.run_program(argv, work, line, 2, FLAGS)
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -44,10 +44,10 @@ from collections.abc import Sequence
 import jax
 
 from experiments import start_of_run
-from experiments.command_line import parser, programs
+from experiments.command_line import exits, parser
 from experiments.processes import command, hosts
 from experiments.processes.command import RunFailed
-from experiments.single_run import running
+from experiments.single_run import execution
 from experiments.specification.resolve import resolve
 from fedjax_opt.results.checkpoint import CheckpointError
 
@@ -62,16 +62,16 @@ def main(argv: Sequence[str]) -> int:
       hosts.join(flag_values)
       with hosts.all_or_none():
         spec = resolve(flag_values)
-      return running.perform(spec, signals, started)
+      return execution.perform(spec, signals, started)
   except (CheckpointError, RunFailed) as error:
-    return hosts.exit_if_watched(programs.refuse(error, argv))
-  except (*programs.BAD_INPUT, jax.errors.JaxRuntimeError) as error:
+    return hosts.exit_if_watched(exits.refuse(error, argv))
+  except (*exits.BAD_INPUT, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
       return hosts.exit_as_lost(str(error))
     # Not an invalid input but a defect: its whole traceback is shown.
     if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
-    return programs.refuse(error, argv)
+    return exits.refuse(error, argv)
   except KeyboardInterrupt as error:
     print(signals.line)
     return command.status_of(error)

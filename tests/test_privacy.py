@@ -21,7 +21,7 @@ from scipy import optimize, stats
 import fedjax_opt as fo
 from fedjax_opt import multi_process, privacy
 from fedjax_opt.arrays import trees
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import compilation
 from tests.helpers import cases, refusals
 
 LR = 0.3
@@ -108,11 +108,11 @@ def test_the_noise_has_the_deviation_that_it_says():
 
 
 def test_the_noise_is_new_in_each_run_of_the_same_program():
-  programs.clear()
+  compilation.clear()
   models, keys = [], []
   for _ in range(2):
     models.append(run(still(), 2, FIXED).params)
-    keys.append(set(programs._programs))
+    keys.append(set(compilation._programs))
   assert np.all(cases.flat(models[0]) != cases.flat(models[1]))
   assert keys[0] == keys[1]  # Nothing of the noise is in a program.
   simulator = fo.Simulator(still(), cases.DATA, **FIXED)

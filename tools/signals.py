@@ -51,7 +51,7 @@ PHASES = {
   "load": "experiments.single_run.loading:load",
   "partition": "fedjax_opt.data.clients:ClientData.from_partition",
   "trace": "fedjax_opt.engine.run_programs:RunPrograms.trace_programs",
-  "compile": "fedjax_opt.engine.programs:compiled",
+  "compile": "fedjax_opt.engine.compilation:compiled",
   "rounds": "fedjax_opt.engine.run_programs:RunPrograms.advance",
   "evaluate": "fedjax_opt.engine.run_programs:RunPrograms.evaluate",
   "checkpoint": "fedjax_opt.results.checkpoint:Checkpoints.save",

@@ -24,7 +24,7 @@ import jax
 from experiments.processes import command, workers
 from experiments.processes.command import RunFailed
 from fedjax_opt.checks import errors
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import compilation
 
 _WAIT = 30  # Seconds until a scheduler answers.
 _PROGRAMS = 50  # If cells have left so many in memory, all are freed.
@@ -117,8 +117,8 @@ def _run(run_cell: Callable[[Any, Any], Any], cell: Any, shared: Any) -> Any:
   for each shape. A queue of hundreds of cells would grow by both.
   """
   result = run_cell(cell, shared)
-  if programs.num_compiled() >= _PROGRAMS:
-    programs.clear()
+  if compilation.num_compiled() >= _PROGRAMS:
+    compilation.clear()
     jax.clear_caches()
     gc.collect()
   return result

@@ -10,6 +10,6 @@ extra_metrics.py      metrics of clients' own models, and gaps to the optimum
 client_tests.py       metrics of each client on its test examples, after a run
 run_output.py         what is written, during the run and at its end
 clock_results.py      what is written about the clock
-running.py            runs it, and writes the folder
+execution.py          runs it, and writes the folder
 tracking.py           what is logged with a tracker
 """

@@ -8,7 +8,7 @@ How `--method=fed_avg --method=scaffold --alpha=1,0.1` becomes a report:
    condition, here each alpha. Its `Spec` is that of `experiments.run`.
 3. `cell_runs.run_cell` lets `fedjax_opt.study.tuning` decide what runs: the
    grid, then the best setting with fresh seeds. `Store.run` returns a run that
-   is stored, or runs it by `single_run.running.perform`. If another cell runs
+   is stored, or runs it by `single_run.execution.perform`. If another cell runs
    it at the same time, it waits for that.
 4. `compare` joins the cells to a `Study`, which tests the differences and
    writes the report.

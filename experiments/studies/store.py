@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments.processes import command
 from experiments.processes.command import RunFailed
-from experiments.single_run import running, timetables
+from experiments.single_run import execution, timetables
 from experiments.single_run.loading import Loader
 from experiments.specification import spec as specs
 from experiments.specification.choice_flags import CHOICE_FLAGS
@@ -120,7 +120,7 @@ class Store:
     ):
       loaded = self.loader.load(spec)
       start = time.monotonic()
-      status = running.perform(spec, signals, start, loaded, True)
+      status = execution.perform(spec, signals, start, loaded, True)
     if status >= 128:
       raise command.Signalled(status - 128)
     if signals.pressed:  # While the files of a whole run were written.

@@ -18,7 +18,7 @@ While it runs, on the host:
   stop_signals.py     what ends a run early
   tally.py            what a run has measured and spent so far
   run_programs.py     the compiled programs, with their inputs on the devices
-  programs.py         programs that were compiled before are found again
+  compilation.py      programs that were compiled before are found again
   active_settings.py  which settings still run
   feed.py             what the host gives to each segment of rounds
   run_state.py        `GridPoints`, and their state between calls of the program

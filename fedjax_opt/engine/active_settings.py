@@ -15,8 +15,8 @@ import numpy as np
 
 from fedjax_opt import multi_process
 from fedjax_opt.arrays import target, trees
+from fedjax_opt.engine.compilation import map_arrays
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.programs import map_arrays
 from fedjax_opt.engine.run_state import GridPoints, RunState
 from fedjax_opt.results.history import History
 

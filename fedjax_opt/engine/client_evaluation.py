@@ -29,7 +29,7 @@ from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks.values import brief, check_count
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import inputs, programs
+from fedjax_opt.engine import compilation, inputs
 from fedjax_opt.engine.config import Config, check_option_names
 from fedjax_opt.engine.traced.cohort import Cohort
 from fedjax_opt.engine.traced.mapping import RoundData
@@ -134,8 +134,8 @@ def evaluate_clients(
   args = jax.device_put((models, np.uint32(seed), np.int32(round)))
   args = (*args, *_on_device(train, held_out))
   lowered = jax.jit(program, keep_unused=True).lower(*args)
-  compiler = programs.large_options()
-  metrics = jax.device_get(programs.compiled(lowered, args, compiler)(*args))
+  compiler = compilation.large_options()
+  metrics = jax.device_get(compilation.compiled(lowered, args, compiler)(*args))
   return ClientMetrics(
     {
       kind: {n: v.astype(float) for n, v in metrics[kind].items()}

@@ -13,7 +13,7 @@ from jax.extend.core import Literal
 from fedjax_opt import contract
 from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Params, run_key
-from fedjax_opt.engine.programs import copies, quickly_compiled
+from fedjax_opt.engine.compilation import copies, quickly_compiled
 from fedjax_opt.engine.run_state import GridPoints, RunState
 
 

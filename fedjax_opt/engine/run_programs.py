@@ -16,7 +16,7 @@ from fedjax_opt.arrays import frozen, target, trees
 from fedjax_opt.base import Batch, Params, State, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import chunks, client_state, feed, programs
+from fedjax_opt.engine import chunks, client_state, compilation, feed
 from fedjax_opt.engine.active_settings import ActiveSettings
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.run_state import GridPoints, RunState
@@ -215,11 +215,11 @@ class RunPrograms:
 
   def _compiled(self, names: set[str]) -> dict[str, jax.stages.Compiled]:
     """The programs of these names, compiled side by side."""
-    options = programs.large_options()
+    options = compilation.large_options()
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
       futures = {
         name: threads.submit(
-          programs.compiled, traced.lower(), self._inputs[name], options
+          compilation.compiled, traced.lower(), self._inputs[name], options
         )
         for name, traced in self._traced.items()
         if name in names
@@ -350,7 +350,7 @@ class RunPrograms:
 
   @functools.cached_property
   def _read_params(self):
-    return programs.quickly_compiled(
+    return compilation.quickly_compiled(
       grid_programs.params_program(self.config, self._points.make)
     )
 

@@ -13,7 +13,7 @@ from fedjax_opt import multi_process
 from fedjax_opt.arrays import target, trees
 from fedjax_opt.base import Params, State
 from fedjax_opt.checks import functions
-from fedjax_opt.engine.programs import copies
+from fedjax_opt.engine.compilation import copies
 from fedjax_opt.engine.resolved_run import ResolvedRun
 from fedjax_opt.engine.run_programs import RunPrograms
 from fedjax_opt.engine.run_state import RunState

@@ -16,6 +16,7 @@ from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import identity, inputs
+from fedjax_opt.engine.compilation import copies
 from fedjax_opt.engine.config import (
   DEFAULTS,
   GRID_DEFAULTS,
@@ -25,7 +26,6 @@ from fedjax_opt.engine.config import (
   check_option_names,
 )
 from fedjax_opt.engine.feed import lower_draws
-from fedjax_opt.engine.programs import copies
 from fedjax_opt.engine.resolved_run import RunResolver
 from fedjax_opt.engine.run_programs import RunPrograms
 from fedjax_opt.engine.run_state import RunState

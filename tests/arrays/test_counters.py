@@ -10,7 +10,7 @@ import pytest
 
 from fedjax_opt import ClientOutput, fed_avg, simulate
 from fedjax_opt.arrays import counters
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import compilation
 from fedjax_opt.engine.traced import replies
 from tests.helpers import jax_problems
 
@@ -158,6 +158,6 @@ def test_a_run_counts_the_same_either_way(monkeypatch):
 
   cost = run()
   monkeypatch.setattr(counters, "fit", lambda rounds, clients: False)
-  programs.clear()
+  compilation.clear()
   assert run() == cost
   assert cost["gradient_evaluations_per_round"] > 0

@@ -11,7 +11,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import target
-from fedjax_opt.engine import chunks, programs
+from fedjax_opt.engine import chunks, compilation
 from tests.helpers import jax_problems, refusals
 
 TASK = jax_problems.softmax()
@@ -42,7 +42,7 @@ def test_compile_gives_the_programs_of_a_run(monkeypatch):
   def refuse(*args, **kwargs):
     raise AssertionError("an array was put on a device")
 
-  programs.clear()
+  compilation.clear()
   monkeypatch.setattr(jax, "device_put", refuse)
   with target.use(jax.devices()):
     assert target.is_elsewhere()
@@ -86,11 +86,11 @@ def test_what_is_chosen_by_platform_is_that_of_the_target(
   name, platform, monkeypatch
 ):
   compiled = Mock()
-  monkeypatch.setattr(programs, "compiled", compiled)
+  monkeypatch.setattr(compilation, "compiled", compiled)
   with target.use([device(name)]):
     assert target.platform() == platform
     assert chunks.fastest_vmapped(None, 1) is None
-    programs.quickly_compiled(jnp.sin)(1.0)
+    compilation.quickly_compiled(jnp.sin)(1.0)
     assert compiled.call_args.args[-1] is None  # No option of the CPU.
   assert target.platform() == jax.default_backend()
 

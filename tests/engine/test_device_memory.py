@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import compilation
 from tests.helpers import jax_problems
 
 TASK = jax_problems.softmax()
@@ -98,7 +98,7 @@ def test_auto_takes_fewer_clients_than_do_not_fit(monkeypatch, tmp_path, where):
 @pytest.mark.slow
 def test_auto_takes_fewer_clients_where_the_compiler_says_so(monkeypatch):
   """As that of a TPU does."""
-  calls, compiled = [], programs.compiled
+  calls, compiled = [], compilation.compiled
 
   def compile(*arguments):
     calls.append(None)
@@ -106,7 +106,7 @@ def test_auto_takes_fewer_clients_where_the_compiler_says_so(monkeypatch):
       raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: hbm")
     return compiled(*arguments)
 
-  monkeypatch.setattr(programs, "compiled", compile)
+  monkeypatch.setattr(compilation, "compiled", compile)
   assert run(cohort_size=5).computation["client_chunk"] == 1  # 5, 2, 1.
   calls.clear()
   with pytest.raises(MemoryError, match="a device's memory is too small"):

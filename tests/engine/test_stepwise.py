@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import evaluation
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import compilation
 from fedjax_opt.engine.config import Config
 from tests.helpers import jax_problems, linear
 from tests.helpers.compilations import compilations
@@ -150,7 +150,7 @@ def test_the_simulator_that_runs_measures():
 @pytest.fixture(autouse=True)
 def no_programs():
   """Each test compiles its own."""
-  programs.clear()
+  compilation.clear()
 
 
 def compiled_by(call):

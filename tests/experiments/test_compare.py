@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import compare
-from experiments.single_run import run_output, running
+from experiments.single_run import execution, run_output
 from experiments.studies import cell_runs
 from experiments.studies.request import read_request
 from experiments.studies.store import Store
@@ -130,7 +130,7 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   def fail(spec, *_):
     raise AssertionError(f"runs again: {spec}")
 
-  monkeypatch.setattr(running, "perform", fail)
+  monkeypatch.setattr(execution, "perform", fail)
   say = Mock(wraps=compare._say)
   monkeypatch.setattr(compare, "_say", say)
   arguments = (FED_AVG, DELTA, ALPHAS, "--target=0.5")

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.single_run import extra_metrics, job, run_output, running
+from experiments.single_run import execution, extra_metrics, job, run_output
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.base import STREAMS
 from fedjax_opt.files import json_files
@@ -388,5 +388,5 @@ def test_missing_package(monkeypatch, tmp_path, error_of):
 def test_too_little_memory_says_so_where_the_error_does_not(
   monkeypatch, tmp_path, error_of
 ):
-  monkeypatch.setattr(running, "prepare", Mock(side_effect=MemoryError))
+  monkeypatch.setattr(execution, "prepare", Mock(side_effect=MemoryError))
   assert error_of(f"--output_dir={tmp_path / 'run'}") == "out of memory"

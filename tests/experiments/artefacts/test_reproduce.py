@@ -27,7 +27,7 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.blocks import Claim, Picture, Quantity, Table
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
-from experiments.single_run import running
+from experiments.single_run import execution
 from experiments.studies import records, store
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
@@ -94,7 +94,7 @@ def outcome(folder):
 
 @pytest.fixture
 def no_run(monkeypatch):
-  monkeypatch.setattr(running, "perform", lambda *_: 1 / 0)
+  monkeypatch.setattr(execution, "perform", lambda *_: 1 / 0)
   monkeypatch.setattr(recipe_runner, "_compute", lambda *_: 1 / 0)
 
 

@@ -18,7 +18,7 @@ import pytest
 from experiments import compare
 from experiments.processes import command, executors, workers
 from experiments.studies import cell_runs
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import compilation
 from fedjax_opt.study.report import pictures
 from tests.helpers import refusals, worker_cells
 from tests.helpers.commands import REPOSITORY, call
@@ -116,14 +116,14 @@ def double(x):
 def compiles(number, folder):
   """A cell: has programs of its own; says how many are there now."""
   double(np.ones(number))
-  programs.quickly_compiled(lambda x: x + number)(1.0)
-  return double._cache_size(), programs.num_compiled()
+  compilation.quickly_compiled(lambda x: x + number)(1.0)
+  return double._cache_size(), compilation.num_compiled()
 
 
 @pytest.mark.slow
 def test_what_cells_have_compiled_is_freed(tmp_path, monkeypatch):
   monkeypatch.setattr(executors, "_PROGRAMS", 3)
-  programs.clear()
+  compilation.clear()
   counts = run(compiles, range(1, 6), tmp_path, None)
   assert tuple(map(max, zip(*counts, strict=True))) == (3, 3)
 

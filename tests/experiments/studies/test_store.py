@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import convert
-from experiments.single_run import loading, running
+from experiments.single_run import execution, loading
 from experiments.studies import cell_runs, store
 from experiments.studies.store import Store
 from fedjax_opt import load_run
@@ -40,7 +40,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def no_run(monkeypatch):
-  monkeypatch.setattr(running, "perform", lambda *arguments: 1 / 0)
+  monkeypatch.setattr(execution, "perform", lambda *arguments: 1 / 0)
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_what_is_not_complete_is_not_found(tmp_path):
 def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
   runs, resume_flags = Store(tmp_path), []
   perform = lambda spec, *_: resume_flags.append(spec.resume) or 130
-  monkeypatch.setattr(running, "perform", perform)
+  monkeypatch.setattr(execution, "perform", perform)
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):
       runs.run(SPEC)

@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from fedjax_opt import ClientData, fed_avg, simulate
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import compilation
 
 ONES = np.ones((4, 1), np.float32)
 DATA = ClientData.from_partition(
@@ -110,7 +110,7 @@ def passed_constants():
 def test_arrays_that_are_passed_beside_the_inputs(passed_constants):
   for scale in (1.0, 3.0):
     scales = np.full(1000, scale, np.float32)
-    run = programs.quickly_compiled(
+    run = compilation.quickly_compiled(
       lambda i, scales=scales: jnp.asarray(scales)[i]
     )
     assert run(5) == scale
@@ -119,7 +119,7 @@ def test_arrays_that_are_passed_beside_the_inputs(passed_constants):
 def test_programs_made_anew_are_the_same_object():
   def compiled(scale):
     lowered = jax.jit(lambda x: x * scale).lower(jnp.ones(3))
-    return programs.compiled(lowered, jnp.ones(3))
+    return compilation.compiled(lowered, jnp.ones(3))
 
   assert compiled(2.0) is compiled(2.0)
   assert compiled(2.0) is not compiled(3.0)
@@ -138,27 +138,27 @@ def test_partitions_of_one_data_set_share_the_rounds():
     np.testing.assert_allclose(
       -result.params["bias"], np.mean(x[np.ravel(rows)])
     )
-    counts.append(programs.num_compiled())
+    counts.append(compilation.num_compiled())
   assert data.num_examples == 3
   assert counts[0] == counts[1]
 
 
 def test_few_programs_are_kept(monkeypatch):
-  monkeypatch.setattr(programs, "_MOST", 3)
+  monkeypatch.setattr(compilation, "_MOST", 3)
   for number in range(5):
-    run = programs.quickly_compiled(lambda x, number=number: x + number)
+    run = compilation.quickly_compiled(lambda x, number=number: x + number)
     assert run(1) == 1 + number
-  assert programs.num_compiled() == 3
+  assert compilation.num_compiled() == 3
 
 
 def test_what_a_compilation_has_freed_is_given_back(monkeypatch):
   trim_calls = []
   libc = types.SimpleNamespace(malloc_trim=trim_calls.append)
-  monkeypatch.setattr(programs.ctypes, "CDLL", lambda _: libc)
+  monkeypatch.setattr(compilation.ctypes, "CDLL", lambda _: libc)
 
   def compile(number):
     lowered = jax.jit(lambda x: x - number).lower(jnp.ones(7))
-    programs.compiled(lowered, jnp.ones(7))
+    compilation.compiled(lowered, jnp.ones(7))
 
   compile(1.5)
   compile(1.5)  # Is known.

@@ -1,4 +1,4 @@
-"""How a program does its work, and how bad input or a signal ends it."""
+"""How a command does its work, and how bad input or a signal ends it."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
