@@ -177,7 +177,9 @@ def main() -> None:
   for pair in PAIRS:
     rows.append(line(pair))
     print(rows[-1], end="", flush=True)
-  head = "| method | the other form | paper | program |\n|:--|:--|--:|--:|\n"
+  head = (
+    "| method | the program's form | paper | program |\n|:--|:--|--:|--:|\n"
+  )
   text = marks.filled(PAGE.read_text(), "effects", head + "".join(rows))
   PAGE.write_text(text)
 

@@ -267,12 +267,29 @@ def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
   input_names = frozenset(inputs)
   texts = [name for name in texts if name not in input_names]
   numbers = list(itertools.compress(inputs, table.is_number))
+  values = table.examples["x"].T
+  identifiers = [
+    name
+    for name, column in zip(inputs, values, strict=True)
+    if name in numbers and _tells_rows_apart(column)
+  ]
   return (
     f"table: {num_rows:,} rows; numbers: {_first(numbers)}; "
     f"texts: {_first(texts)}; {len(inputs)} inputs",
     f"predicts {table.kind} ({_first(table.names)}); --predict changes this",
     f"test part: {len(test.examples['x']):,} rows, {origin}",
+    *(
+      f"note: {name} has another whole number in each row; if it only "
+      f"identifies rows, leave it out: --ignore_columns={name}"
+      for name in identifiers
+    ),
   )
+
+
+def _tells_rows_apart(column: np.ndarray) -> bool:
+  """Whether a column has another whole number in each row. [N] float."""
+  is_whole = bool(np.all(column == np.round(column)))
+  return is_whole and len(np.unique(column)) == len(column)
 
 
 def _columns(flag: str, flag_values: Mapping[str, Any]) -> str:

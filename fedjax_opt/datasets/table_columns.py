@@ -85,9 +85,9 @@ def plain(name: str, values: Any) -> Any:
   empty = values.isna().to_numpy()
   if empty.any():
     raise ValueError(
-      f"column {name!r}: row {1 + int(np.argmax(empty))} is empty, or NaN, NA, "
-      f"None or null ({int(empty.sum())} such rows); fill these cells in, or "
-      "drop the rows"
+      f"column {name!r}: its cell in row {1 + int(np.argmax(empty))} is empty, "
+      f"NaN, NA, None or null (cells like it: {int(empty.sum())}); fill them "
+      "in, or drop the rows"
     )
   if kind not in _NUMPY_TYPES:
     raise ValueError(

@@ -419,7 +419,7 @@ def _check_columns(columns, by_role):
       check_choice(role, name, columns, listing)
       if name in roles:
         raise ValueError(
-          f"{role}={name!r}: that column is already {roles[name]}"
+          f"{role}={name!r}: is the column of {roles[name]}, too; give another"
         )
       roles[name] = role
   if not by_role["label"]:

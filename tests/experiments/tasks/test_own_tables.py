@@ -53,6 +53,18 @@ def flags(file, label, *arguments):
   ]
 
 
+def test_numbers_of_rows_are_noted(file):
+  flags = (
+    "--task=table_linear", f"--data_file={file}", "--label_column=sick",
+    "--ignore_columns=hospital,fever,cough,cost",
+  )  # fmt: skip
+  notes = loading.load(spec_of(*flags)).task.notes
+  assert notes[3:] == (
+    "note: visit has another whole number in each row; if it only identifies "
+    "rows, leave it out: --ignore_columns=visit",
+  )
+
+
 def test_inputs_are_standardized_by_what_trains(file):
   loaded = loading.load(
     spec_of(*flags(file, "sick", "--client_column=hospital"))
