@@ -305,7 +305,6 @@ def draw_metrics(
       for panel, metric in zip(row_axes, metrics, strict=True):
         entries |= _draw_panel(panel, row, metric, styles)
         panel.set(title=title, ylabel=metric_name(metric))
-        panel.locator_params(axis="x", integer=True)
     for panel in axes[-1]:
       panel.set_xlabel("Communication round")
     width = 2.8 * scale[0] * len(metrics)
@@ -328,6 +327,7 @@ def _draw_panel(
     for method, line in curves.items()
     if np.isfinite(line.mean).any()
   }
+  axes.xaxis.get_major_locator().set_params(integer=True)  # Rounds.
   if metric == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)
   if not curves:
