@@ -160,7 +160,8 @@ def of_method(
     text = str(error)
   flag = re.match(r"(\w+)[=:]", text)
   is_own = flag is None or flag[1] in methods[label]
-  if is_own or any(error_of(name) != text for name in methods):
+  others = methods.keys() - {label}
+  if is_own or any(error_of(name) != text for name in others):
     text = f"method {label}: {text}"
   raise ValueError(text)
 

@@ -267,11 +267,11 @@ def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
   input_names = frozenset(inputs)
   texts = [name for name in texts if name not in input_names]
   numbers = list(itertools.compress(inputs, table.is_number))
-  values = table.examples["x"].T
+  values = itertools.compress(table.examples["x"].T, table.is_number)
   identifiers = [
     name
-    for name, column in zip(inputs, values, strict=True)
-    if name in numbers and _tells_rows_apart(column)
+    for name, column in zip(numbers, values, strict=True)
+    if _tells_rows_apart(column)
   ]
   return (
     f"table: {num_rows:,} rows; numbers: {_first(numbers)}; "
