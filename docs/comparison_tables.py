@@ -200,7 +200,8 @@ def _trained(condition: Condition) -> str:
     parts.append(f"{flags['examples_per_client']} examples of each client")
   steps, batch = flags["local_steps"], flags["batch_size"]
   parts.append(
-    f"{flags['rounds']} rounds of {steps} local steps on {batch} examples"
+    f"{flags['rounds']} rounds of {steps} local steps on at most {batch} "
+    "examples"
   )
   return f"{'; '.join(parts)}."
 

@@ -1,5 +1,7 @@
 """Captions of what ran, made from the flags that ran, never by hand."""
 
+import itertools
+import math
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +12,7 @@ from experiments.artefacts.artefact import (
   GridChoices,
   Key,
   Recipe,
+  RunOf,
   grid_of,
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, outcome_of_grid
@@ -156,25 +159,36 @@ def in_short(reduction: Reduction, *, has_added: bool = True) -> list[str]:
 
 
 def in_full(reduction: Reduction) -> list[str]:
-  """A reduction in words, with what the paper's size has instead."""
+  """A reduction in words, with what the paper's size has in parentheses."""
   changed = []
   for name, (theirs, ours) in reduction.changed.items():
     values = [
       name_of(v) if name == "task" else _PHRASES.get(f"{name} {v}", v)
       for v in theirs
     ]
-    remark = f"(in the paper's size {words.listed(values, 'or')})"
-    changed.append(f"{_values_text(name, [*ours])} {remark}")
+    changed.append(
+      f"{_values_text(name, [*ours])} ({words.listed(values, 'or')})"
+    )
   return [*changed, *reduction.missing, *reduction.added]
 
 
 def _missing(result: ArtefactResult, paper: Mapping[Key, Recipe]) -> list[str]:
-  """The phrase on cells of the paper that are not here, if any."""
-  number = sum(key in result.recipes for key in paper)
-  if number == len(paper):
+  """The phrase on cells of the paper that are not here, if any.
+
+  A run with a grid has a cell for each of its points.
+  """
+  number_of = {
+    key: math.prod(map(len, grid_of(recipe.arguments).values()))
+    if isinstance(recipe, RunOf)
+    else 1
+    for key, recipe in paper.items()
+  }
+  number = sum(number_of[key] for key in paper if key in result.recipes)
+  total = sum(number_of.values())
+  if number == total:
     return []
   whose = "" if result.artefact.origin == "ours" else "the paper's "
-  of_all = f"{number} of {whose}{len(paper)} cells"
+  of_all = f"{number} of {whose}{total} cells"
   return [of_all if number else "no cell of the paper"]
 
 
@@ -183,19 +197,30 @@ def _added(
 ) -> list[str]:
   """The phrase on cells that the paper lacks, if any, but for what is said."""
   replaced = {"task": "pretrained", "rounds": "rounds"}  # By which flag.
+  of_paper = {
+    (name, str(recipe.identity.get(name)))
+    for name in replaced
+    for recipe in paper.values()
+  }
   added = {
     ", ".join(
       _values_text(name, [str(recipe.identity[name])])
-      for name in ("task", "rounds")
-      if name in recipe.identity and replaced[name] not in said
+      for name, flag in replaced.items()
+      if name in recipe.identity
+      and flag not in said
+      and (name, str(recipe.identity[name])) not in of_paper
     ): None
     for key, recipe in result.recipes.items()
     if key not in paper
   }
   if not added:
     return []
-  phrase = " and ".join(filter(None, added))
-  return [f"instead {phrase}" if phrase else "others instead"]
+  if phrase := " and ".join(filter(None, added)):
+    return [f"instead {phrase}"]
+  # Methods that the paper does not have, or other values of what it varies.
+  parts = dict.fromkeys(itertools.chain(*result.recipes))
+  new = [part for part in parts if part not in {*itertools.chain(*paper)}]
+  return [f"also {words.listed(new)}"]
 
 
 def _changed(
@@ -269,10 +294,10 @@ def run_facts(result: ArtefactResult) -> list[str]:
   """Task, rounds, clients and seeds of the runs; [] if there are none."""
   runs = [r.flags for r in result.cell_records.values() if r.arguments]
   parts = []
-  for name in ("task", "rounds", "clients", "seeds"):
+  for name in ("task", "rounds", "clients", "clients a round", "seeds"):
     values = dict.fromkeys(filter(None, (_of_run(name, f) for f in runs)))
-    if values and name == "clients":
-      parts.append(f"{words.listed([*values], 'or')} clients")
+    if values and name.startswith("clients"):
+      parts.append(f"{words.listed([*values], 'or')} {name}")
     elif values:
       parts.append(_values_text(name, [*values]))
   return parts
@@ -287,12 +312,14 @@ def _of_run(name: str, flags: Mapping[str, Any]) -> str | None:
     # The network is not the task's own.
     network = pathlib.Path(flags["pretrained"]).name
     return f"{name_of(flags['task']).rpartition(' ')[0]} {network}"
-  if name != "clients":
+  if not name.startswith("clients"):
     return shown_value(flags[name]) if name in flags else None
   number, cohort = flags.get("num_clients"), flags.get("cohort_size")
-  if cohort is None or number is None:
+  # If the data say how many clients there are, no flag does.
+  is_by_data = name == "clients a round"
+  if cohort is None or (number is None) != is_by_data:
     return None
-  return str(number) if cohort == number else f"{cohort} of {number}"
+  return str(cohort) if number in (None, cohort) else f"{cohort} of {number}"
 
 
 def is_elsewhere(result: ArtefactResult) -> bool:

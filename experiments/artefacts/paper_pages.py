@@ -125,7 +125,7 @@ class Page:
 
   def _counts_beside(self, shown_words: Sequence[str]) -> str:
     """The counts, also of the verdicts that a page does not show."""
-    all_words = [claim.verdict for claim in self._all_claims()]
+    all_words = [claim.verdict for claim in self._distinct_claims()]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
     text = _counted([*counter.elements()], VERDICTS) or "none"
     return (
@@ -134,13 +134,19 @@ class Page:
       "#verdicts))."
     )
 
-  def _all_claims(self) -> list[Claim]:
-    return [
-      claim
-      for artefact in self.artefacts.values()
-      for size in self.sizes(artefact)[:1]
-      for claim in _claims(self.result(artefact, size).blocks)
-    ]
+  def _distinct_claims(self) -> list[Claim]:
+    """All claims; one that an earlier artefact has, of the same runs, once."""
+    claims: list[Claim] = []
+    decided: set[str] = set()
+    for artefact in self.artefacts.values():
+      for size in self.sizes(artefact)[:1]:
+        by_values = [
+          (claim, str(claim.quantities))
+          for claim in _claims(self.result(artefact, size).blocks)
+        ]
+        claims += [claim for claim, own in by_values if own not in decided]
+        decided.update(own for _, own in by_values)
+    return claims
 
   def _counts(self) -> str:
     parts = []
@@ -153,7 +159,7 @@ class Page:
       if states:
         counted = _counted(states, _STATES)
         parts.append(f"{capitalized(words)}: {len(states)} ({counted}).")
-    decided = self._all_claims()
+    decided = self._distinct_claims()
     for words, is_ours in (
       ("Claims of the paper", False),
       ("Our claims", True),
@@ -288,7 +294,8 @@ def _facts(result: ArtefactResult) -> list[str]:
   facts = [captions.settings(records), captions.varied(records)]
   facts.append(captions.chosen(result))
   if changes := captions.in_full(captions.reduction(result)):
-    facts.append(f"Reduced: {'; '.join(changes)}.")
+    what = "Reduced (in parentheses what `--size=paper` has)"
+    facts.append(f"{what}: {'; '.join(changes)}.")
   missing = len(result.recipes) - len(records)
   if missing:
     facts.append(f"{missing} of {len(result.recipes)} cells have not run.")

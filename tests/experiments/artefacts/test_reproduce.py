@@ -258,6 +258,24 @@ def page(outcome):
   return paper_pages.Page([artefact, other], recorded, is_published)
 
 
+def test_a_claim_on_the_runs_of_an_earlier_artefact_counts_once(outcome):
+  """Two claims of one artefact count twice, also with the same values."""
+  recorded = [*outcome.tuning.values(), *outcome.cell_records.values()]
+  better = Quantity("A minus B", (1.0, float("nan"), 2.0))
+  claims = lambda *own: lambda _: [Claim("A is better", [q]) for q in own]
+  shown = {
+    "table1": claims(better, better),
+    "figure1": claims(better, better._replace(limit=1.5)),
+  }
+  artefacts = [
+    dataclasses.replace(ARTEFACT, name=f"some/{name}", blocks=blocks)
+    for name, blocks in shown.items()
+  ]
+  is_published = lambda candidate, size: size == "cpu"
+  page = paper_pages.Page(artefacts, recorded, is_published)
+  assert "Claims of the paper: 3 undecided." in page.table()
+
+
 @pytest.mark.parametrize(
   ("says", "message"),
   [

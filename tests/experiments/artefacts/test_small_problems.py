@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.bvr import rounds
+from experiments.bvr import labels, rounds
 from experiments.delta_sgd import theory
 from experiments.fco import convex
 
@@ -14,6 +14,13 @@ def test_label_counts_are_those_of_the_partition():
   assert counts.shape == (7, 10)
   assert np.all(counts.sum(axis=1) == 50)
   assert [point["client"] for point in points] == list(range(7))
+
+
+def test_a_client_has_its_share_of_its_class():
+  history, _ = labels.counts(0.6)
+  counts = np.concatenate(list(history.metrics.values()), axis=1)
+  # 2,000 others of each class, divided by nine clients.
+  assert np.all(counts == np.where(np.eye(10), 3000, 222))
 
 
 @pytest.mark.parametrize(
