@@ -3,11 +3,13 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
@@ -47,6 +49,8 @@ class Job(NamedTuple):
     options: the simulator's options.
     simulator: computes all points.
     timetables: the timetable of each seed; None without a clock.
+    seconds_away: seed -> [M], the typical time for which each client is away;
+      {} without a clock.
     output_dir: the folder of the run.
     limited: flags whose defaults the clients limited.
   """
@@ -59,6 +63,7 @@ class Job(NamedTuple):
   options: dict[str, Any]
   simulator: fo.Simulator
   timetables: Timetables | None
+  seconds_away: dict[int, np.ndarray]
   output_dir: pathlib.Path
   limited: list[str]
 
@@ -144,7 +149,11 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   limited = [n for n in SIZE_FLAGS if getattr(spec, n) != sizes[n]]
   spec = dataclasses.replace(spec, **sizes)
   _check_cohort(spec, num_clients)
-  options = building.options_of(spec, task)
+  options, seconds_away = building.options_of(spec, task), {}
+  if spec.schedule is not None:
+    options["schedule"] = functools.partial(
+      timetables.timetable_of, spec, seconds_away
+    )
   make = building.algorithm_of(spec, task)
   simulator = fo.Simulator(
     make,
@@ -168,6 +177,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     options,
     simulator,
     made,
+    seconds_away,
     output_dir,
     limited,
   )
