@@ -14,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
 from experiments.single_run import building, timetables, tracking
-from experiments.single_run.loading import Loaded, load
+from experiments.single_run.loading import Loaded, load_data
 from experiments.single_run.timetables import Timetables
 from experiments.specification.choice_flags import check_absent
 from experiments.specification.spec import (
@@ -138,7 +138,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   fo.plots.check_installed()
   tracking.check_installed(spec.track)
   output_dir = _output_dir(spec)
-  loaded = load(spec) if loaded is None else loaded
+  loaded = load_data(spec) if loaded is None else loaded
   task, clients = loaded.task, loaded.clients
   _check_task(spec, task)
   num_clients = clients[spec.seed[0]].num_clients
