@@ -148,7 +148,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   }
   limited = [n for n in SIZE_FLAGS if getattr(spec, n) != sizes[n]]
   spec = dataclasses.replace(spec, **sizes)
-  _check_cohort(spec, num_clients)
+  _check_limits(spec, num_clients)
   options, seconds_away = building.options_of(spec, task), {}
   if spec.schedule is not None:
     options["schedule"] = functools.partial(
@@ -213,8 +213,8 @@ def _batch_size(
   return default_batch_size(spec.batch_size, largest, is_fixed)
 
 
-def _check_cohort(spec: Spec, num_clients: int) -> None:
-  """Checks that the cohort's size suits its sampler and aggregator."""
+def _check_limits(spec: Spec, num_clients: int) -> None:
+  """Checks what sampler, schedule and aggregator need of the cohort."""
   places = spec.cohort_size
   clients = f"the number of clients, {num_clients}"
   limits = {
