@@ -25,7 +25,6 @@ from fedjax_opt.study.sizes import ClientSummary
 from fedjax_opt.study.verdicts import (
   COLLAPSED,
   Verdict,
-  VerdictRule,
   shared_seeds,
   verdicts_on,
 )
@@ -143,8 +142,8 @@ class Study:
   @functools.cached_property
   def verdicts(self) -> list[Verdict]:
     """The verdict on every cell, condition after condition."""
-    rule = VerdictRule(self.metric, self.smallest_effect, self.target)
-    groups = (verdicts_on(cells, self.pairs, rule) for cells in self.groups)
+    about = self.pairs, self.metric, self.smallest_effect, self.target
+    groups = (verdicts_on(cells, *about) for cells in self.groups)
     return list(itertools.chain(*groups))
 
   @property
