@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 DOCS = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS.parent), str(DOCS)]
+sys.path[:0] = [str(DOCS.parent), str(DOCS), str(DOCS / "make")]
 
 from site_steps import REPOSITORY, source_links  # noqa: E402
 

@@ -114,7 +114,7 @@ def convert(flag_values: dict[str, Any]) -> Population:
     )
   clients_on_disk.remove_unfinished(user_path(folder))
   folder = Population.check_new(folder)
-  task = loading.without_validation(spec, tasks.load(spec))
+  task = loading.without_validation(spec, tasks.load_task(spec))
   clients = task.clients
   if clients is None:
     clients = loading.drawn_clients(spec, task)[0][spec.seed[0]]

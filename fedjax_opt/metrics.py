@@ -1,11 +1,5 @@
-"""The histories of a run, how a winner is selected, and metrics over clients.
+"""The history of a run, and how a winner is selected: an index of `results`."""
 
-An index of public names that are in `results/`, and of those functions of
-`evaluation` that summarize a metric over the clients.
-"""
-
-from fedjax_opt.evaluation import deciles as deciles
-from fedjax_opt.evaluation import worst_decile as worst_decile
 from fedjax_opt.results.history import History as History
 from fedjax_opt.results.metric_names import direction as direction
 from fedjax_opt.results.metric_names import is_accuracy as is_accuracy

@@ -172,7 +172,7 @@ def test_points_and_clients_share_the_frozen_leaves(grid_map):
     rates = np.linspace(0.01, 0.1, points)
     options = {"grid_map": grid_map, "client_chunk": chunk}
     simulator = of_head(rates, seeds, **options)
-    return run_programs.needed_bytes(simulator.compile(drawn_head)["rounds"])
+    return run_programs.bytes_of(simulator.compile(drawn_head)["rounds"])
 
   assert need(4, 2, 4) - need(1, 1, 1) < BODY.nbytes
 

@@ -48,7 +48,7 @@ COMMANDS = {
 PHASES = {
   "import": "jax",
   "flags": "experiments.specification.resolve:resolve",
-  "load": "experiments.single_run.loading:load",
+  "load": "experiments.single_run.loading:load_data",
   "partition": "fedjax_opt.data.clients:ClientData.from_partition",
   "trace": "fedjax_opt.engine.run_programs:RunPrograms.trace_programs",
   "compile": "fedjax_opt.engine.compilation:compiled",

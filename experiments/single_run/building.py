@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 
 import fedjax_opt as fo
-from experiments.single_run import timetables
 from experiments.specification.choice_flags import CLIENT, SERVER
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import Task
@@ -91,7 +90,7 @@ def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
 
 
 def options_of(spec: Spec, task: Task) -> dict[str, Any]:
-  """The options of the simulator, as `GridOptions` has them."""
+  """The options of the simulator, as `GridOptions` has them, but `schedule`."""
   evaluate = task.evaluate
   if spec.grad_norm:
     loss_fn = task.loss_fn
@@ -107,7 +106,6 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
     "replacement": spec.sampling == "replacement",
     "evaluate": evaluate,
     # A schedule decides who takes part.
-    "schedule": timetables.TimetableMaker(spec) if spec.schedule else None,
     "cohort_size": spec.cohort_size if spec.schedule is None else None,
     "trace": spec.client.choice.traced if spec.trace else (),
     "sampler": (

@@ -37,7 +37,7 @@ def write(
   if job.timetables is None or not result.rounds:
     return None
   seed = job.points[point or 0]["seed"]
-  away = job.options["schedule"].seconds_away
+  away = job.seconds_away
   tables = {
     s: table.first_steps(result.rounds) for s, table in job.timetables.items()
   }

@@ -5,8 +5,7 @@ import sys
 
 from experiments.processes import command, hosts
 from experiments.processes.command import RunFailed
-from experiments.single_run import resuming
-from experiments.single_run.extra_metrics import ExtraMetrics
+from experiments.single_run import extra_metrics, resuming
 from experiments.single_run.job import Job, prepare
 from experiments.single_run.loading import Loaded
 from experiments.single_run.run_output import RunOutput, all_diverged
@@ -85,10 +84,8 @@ def _run(
     output: what it writes; None in all processes but the first.
     signals: holds signals back while files are written.
   """
-  extra = ExtraMetrics(job)
-  extra.find_minima()
   options = {"checkpoints": checkpoints}
-  options["extra_metrics"] = extra if extra.names else None
+  options["extra_metrics"] = extra_metrics.measuring(job)
   if output is None:
     result = job.simulate(**options)
   else:

@@ -1,6 +1,7 @@
 """Metrics of a run that the host computes, beside those of its evaluation."""
 
 import sys
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -13,39 +14,37 @@ from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.own_models import OwnModels
 
 
-class ExtraMetrics:
+def names_of(job: Job) -> list[str]:
+  """The names of what `measuring` measures; [] for nothing."""
+  gap = ["optimality_gap"] if job.spec.optimum else []
+  if job.spec.select_on != "clients":
+    return gap
+  return _own_models(job).names(job.task.init) + gap
+
+
+def measuring(job: Job) -> Callable[[fo.Report], dict[str, np.ndarray]] | None:
   """Measures clients' own models, and the gap to the least objective.
 
-  The first with `--select_on=clients`, the second with `--optimum`. A call with
-  a report measures.
+  The first with `--select_on=clients`, the second with `--optimum`, whose least
+  objectives are computed now.
 
-  Attributes:
-    names: the names of what it measures; [] for nothing.
+  Returns:
+    A function of a report, to {name: [S]}; None if nothing is measured.
   """
+  spec = job.spec
+  own_models = _own_models(job) if spec.select_on == "clients" else None
+  minima = _minima(job) if spec.optimum else None
+  if own_models is None and minima is None:
+    return None
 
-  def __init__(self, job: Job):
-    """Computes nothing yet."""
-    self._job, self._own_models, self._minima = job, None, None
-    self.names: list[str] = []
-    if job.spec.select_on == "clients":
-      self._own_models = _own_models(job)
-      self.names += self._own_models.names(job.task.init)
-    if job.spec.optimum:
-      self.names.append("optimality_gap")
-
-  def find_minima(self) -> None:
-    """Finds the least objective of each point, if there are gaps to it."""
-    if self._job.spec.optimum:
-      self._minima = _minima(self._job)
-
-  def __call__(self, report: fo.Report) -> dict[str, np.ndarray]:
-    """{name: [S]}."""
-    metrics = {} if self._own_models is None else self._own_models(report)
-    if self._minima is not None:
+  def measure(report: fo.Report) -> dict[str, np.ndarray]:
+    metrics = {} if own_models is None else own_models(report)
+    if minima is not None:
       objective = report.metrics["regularized_train_loss"]
-      gap = np.asarray(objective, np.float64) - self._minima
-      metrics["optimality_gap"] = gap
+      metrics["optimality_gap"] = np.asarray(objective, np.float64) - minima
     return metrics
+
+  return measure
 
 
 def _own_models(job: Job) -> OwnModels:

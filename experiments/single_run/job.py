@@ -3,16 +3,18 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 import fedjax_opt as fo
 from experiments.single_run import building, timetables, tracking
-from experiments.single_run.loading import Loaded, load
+from experiments.single_run.loading import Loaded, load_data
 from experiments.single_run.timetables import Timetables
 from experiments.specification.choice_flags import check_absent
 from experiments.specification.spec import (
@@ -47,6 +49,8 @@ class Job(NamedTuple):
     options: the simulator's options.
     simulator: computes all points.
     timetables: the timetable of each seed; None without a clock.
+    seconds_away: seed -> [M], the typical time for which each client is away;
+      {} without a clock.
     output_dir: the folder of the run.
     limited: flags whose defaults the clients limited.
   """
@@ -59,6 +63,7 @@ class Job(NamedTuple):
   options: dict[str, Any]
   simulator: fo.Simulator
   timetables: Timetables | None
+  seconds_away: dict[int, np.ndarray]
   output_dir: pathlib.Path
   limited: list[str]
 
@@ -133,7 +138,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   fo.plots.check_installed()
   tracking.check_installed(spec.track)
   output_dir = _output_dir(spec)
-  loaded = load(spec) if loaded is None else loaded
+  loaded = load_data(spec) if loaded is None else loaded
   task, clients = loaded.task, loaded.clients
   _check_task(spec, task)
   num_clients = clients[spec.seed[0]].num_clients
@@ -143,8 +148,12 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   }
   limited = [n for n in SIZE_FLAGS if getattr(spec, n) != sizes[n]]
   spec = dataclasses.replace(spec, **sizes)
-  _check_cohort(spec, num_clients)
-  options = building.options_of(spec, task)
+  _check_limits(spec, num_clients)
+  options, seconds_away = building.options_of(spec, task), {}
+  if spec.schedule is not None:
+    options["schedule"] = functools.partial(
+      timetables.timetable_of, spec, seconds_away
+    )
   make = building.algorithm_of(spec, task)
   simulator = fo.Simulator(
     make,
@@ -168,6 +177,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     options,
     simulator,
     made,
+    seconds_away,
     output_dir,
     limited,
   )
@@ -203,8 +213,8 @@ def _batch_size(
   return default_batch_size(spec.batch_size, largest, is_fixed)
 
 
-def _check_cohort(spec: Spec, num_clients: int) -> None:
-  """Checks that the cohort's size suits its sampler and aggregator."""
+def _check_limits(spec: Spec, num_clients: int) -> None:
+  """Checks what sampler, schedule and aggregator need of the cohort."""
   places = spec.cohort_size
   clients = f"the number of clients, {num_clients}"
   limits = {

@@ -64,7 +64,7 @@ class Loaded(NamedTuple):
   digests: digest.Digests
 
 
-def load(spec: Spec) -> Loaded:
+def load_data(spec: Spec) -> Loaded:
   """Reads the data that a specification names, and divides them among clients.
 
   Raises:
@@ -74,7 +74,7 @@ def load(spec: Spec) -> Loaded:
   """
   folder = spec.population_dir
   population = Population.open(folder) if folder else None
-  task = without_validation(spec, tasks.load(spec))
+  task = without_validation(spec, tasks.load_task(spec))
   if population:
     clients, tests = dict.fromkeys(spec.seed, population), ClientParts()
   else:
@@ -115,9 +115,9 @@ class Loader:
     return Loader, ()
 
   def load(self, spec: Spec) -> Loaded:
-    """The data of a specification; see `load`."""
+    """The data of a specification; see `load_data`."""
     key = str(_of_data(spec))
-    loaded = self._loaded.pop(key, None) or load(spec)
+    loaded = self._loaded.pop(key, None) or load_data(spec)
     self._loaded = dict([*self._loaded.items(), (key, loaded)][-self._KEPT :])
     return loaded
 

@@ -21,45 +21,40 @@ from fedjax_opt.systems import System
 Timetables = Mapping[int, Timetable]  # For each seed.
 
 
-class TimetableMaker:
-  """The option `schedule` of a simulator, which makes timetables of work.
+def timetable_of(
+  spec: Spec, seconds_away: dict[int, np.ndarray], work: Work
+) -> Timetable:
+  """The steps of a seed within `max_time`, or the first one.
 
-  Attributes:
+  Args:
+    spec: the run's spec, with a schedule.
     seconds_away: seed -> [M], the typical time for which each client is away;
-      known of the seeds whose timetables are made.
+      this seed's is added.
+    work: of the clients of the seed.
   """
+  table, seconds_away[work.seed] = _full_timetable(spec, work)
+  if spec.max_time is None:
+    return table
+  return schedules.until(table, max(spec.max_time, table.time[0]))
 
-  def __init__(self, spec: Spec):
-    """Makes timetables for a specification with a schedule."""
-    self._spec = spec
-    self.seconds_away: dict[int, np.ndarray] = {}
 
-  def __call__(self, work: Work) -> Timetable:
-    """The steps of a seed within `max_time`, or the first one."""
-    table, limit = self._full_timetable(work), self._spec.max_time
-    if limit is None:
-      return table
-    return schedules.until(table, max(limit, table.time[0]))
-
-  def _full_timetable(self, work: Work) -> Timetable:
-    spec, num_clients = self._spec, len(work.steps)
-    arguments = _arguments_of(spec.schedule)
-    if spec.system is None:
-      table = schedules.replay(**arguments)
-      with reworded_errors(schedule=f"events_file={arguments['path']!r}"):
-        self.seconds_away[work.seed] = _seconds_of(table, num_clients)
-      return table
-    if "cohort_size" in spec.schedule.choice.arguments:
-      arguments["cohort_size"] = spec.cohort_size
-    durations = system_of(spec, num_clients, work.seed).durations(
-      work.steps, work.bytes_down, work.bytes_up, per_step=work.per_step
-    )
-    self.seconds_away[work.seed] = durations.typical
-    steps = max(spec.rounds, 1)
-    if spec.max_time is not None:
-      arguments["seconds"] = spec.max_time
-    with reworded_errors(durations="availability"):
-      return spec.schedule.choice.factory(durations, steps, **arguments)
+def _full_timetable(spec: Spec, work: Work) -> tuple[Timetable, np.ndarray]:
+  """All steps of a seed, and [M], the time for which each client is away."""
+  num_clients, arguments = len(work.steps), _arguments_of(spec.schedule)
+  if spec.system is None:
+    table = schedules.replay(**arguments)
+    with reworded_errors(schedule=f"events_file={arguments['path']!r}"):
+      return table, _seconds_of(table, num_clients)
+  if "cohort_size" in spec.schedule.choice.arguments:
+    arguments["cohort_size"] = spec.cohort_size
+  durations = system_of(spec, num_clients, work.seed).durations(
+    work.steps, work.bytes_down, work.bytes_up, per_step=work.per_step
+  )
+  if spec.max_time is not None:
+    arguments["seconds"] = spec.max_time
+  make, steps = spec.schedule.choice.factory, max(spec.rounds, 1)
+  with reworded_errors(durations="availability"):
+    return make(durations, steps, **arguments), durations.typical
 
 
 def _seconds_of(table: Timetable, num_clients: int) -> np.ndarray:

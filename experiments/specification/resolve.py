@@ -218,7 +218,7 @@ def personal_defaults(
   """
   if _is_elsewhere(flag_values):
     return {}
-  defaults = {"client_test_fraction": example_parts.TEST_FRACTION}
+  defaults = {"client_test_fraction": example_parts.CLIENT_TEST_FRACTION}
   if "clients" in _splits(task):
     defaults["select_on"] = "clients"
   return defaults

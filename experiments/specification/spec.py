@@ -173,7 +173,7 @@ class Spec:
     client_test_fraction: Fraction of each client's examples that is held out of
       training as its own test examples, drawn by the seed. After the run the
       selected model is measured on them, client by client: per_client.csv and
-      per_client in summary.json. Default: none; {TEST_FRACTION} for
+      per_client in summary.json. Default: none; {CLIENT_TEST_FRACTION} for
       algorithms whose clients have models of their own, if the data are in
       memory.
     personalize_steps: Also measure personalized models: the global model after

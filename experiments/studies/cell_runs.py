@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.processes import command
-from experiments.single_run import job
-from experiments.single_run.extra_metrics import ExtraMetrics
+from experiments.single_run import extra_metrics, job
 from experiments.single_run.loading import Loaded, Loader, is_of_data
 from experiments.specification import spec
 from experiments.studies.planned_cells import (
@@ -79,7 +78,7 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
     prepared_job = of_method(cell.method, methods, prepared)
     if request.metric:
       names = prepared_job.simulator.metric_names(prepared_job.task.init)
-      names += ExtraMetrics(prepared_job).names
+      names += extra_metrics.names_of(prepared_job)
       check_measured(request.metric, cell.method, names)
     if prepared_job.task.has_accuracy:
       request.check_numbers(request.metric or "test_accuracy")

@@ -20,7 +20,7 @@ from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import objectives
 from fedjax_opt.registry import register
 
-__all__ = ["TASKS", "Task", "TaskChoice", "load"]
+__all__ = ["TASKS", "Task", "TaskChoice", "load_task"]
 
 # Tasks whose name joins the names of a data set and a model.
 _JOINED = {**images.TASKS, **own_images.TASKS}
@@ -41,7 +41,7 @@ def by_own_name() -> dict[str, TaskChoice]:
   return {n: choice for n, choice in TASKS.items() if n not in _JOINED}
 
 
-def load(spec: Any) -> Task:
+def load_task(spec: Any) -> Task:
   """Loads the task of a specification.
 
   Raises:

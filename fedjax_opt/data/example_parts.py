@@ -6,7 +6,7 @@ from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data.clients import ClientData
 
 # Parts of each client's examples; the second, of those that the first leaves.
-TEST_FRACTION, VALIDATION_FRACTION = 0.2, 0.1
+CLIENT_TEST_FRACTION, VALIDATION_FRACTION = 0.2, 0.1
 
 
 class ExampleParts(NamedTuple):

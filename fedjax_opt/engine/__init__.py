@@ -7,7 +7,7 @@ What is settled before anything runs:
   chunks.py         how many clients are vectorized at a time
   clock.py          the timetables of a schedule, as the input of rounds
   client_work.py    the work of clients, from which a schedule has durations
-  inputs.py         checks of all arguments that are no options
+  inputs.py         checks of arguments that are no options; data of all seeds
   initial_state.py  the state before the first round, and how it is made
   resolved_run.py   a run with its model: all of these together
   identity.py       what a run must have to go on with another one

@@ -86,7 +86,6 @@ class RunResolver:
       if isinstance(schedule, Timetable):
         clock = self._clock_of([schedule])
     self.config_without_model = self.config_for(None, clock)
-    self._config_of_clock: Config | None = None
     # The last run that was resolved, without its model, and what it was for.
     self._resolved: tuple[Config, InitialState] | None = None
     self._resolved_for: tuple[Any, ...] = ()
@@ -109,14 +108,6 @@ class RunResolver:
       num_settings=points.num_settings if points.has_axes else None,
       clock=clock,
     )
-
-  def config_of_clock(self, clock: Clock | None) -> Config:
-    """The options without a model, for one way to compute; the last is kept."""
-    config = self._config_of_clock
-    if config is None or config.clock is not clock:
-      config = self.config_for(None, clock, **PLAIN_EXECUTION)
-      self._config_of_clock = config
-    return config
 
   def points_for(self, seeds: Sequence[int], clock: Clock | None) -> GridPoints:
     """The points of a run with these seeds, on a schedule."""

@@ -206,7 +206,7 @@ class RunPrograms:
         raise
       return True
     # Read once: the answer takes as long as some rounds.
-    self._needed = {n: needed_bytes(p) for n, p in self._programs.items()}
+    self._needed = {n: bytes_of(p) for n, p in self._programs.items()}
     needed = list(self._needed.values())
     if self.shrink_grid_chunk(needed) or self._shrink_client_chunk():
       return True
@@ -416,7 +416,7 @@ class RunPrograms:
       warnings.warn(_memory_advice(max(needed), limit), stacklevel=2)
 
 
-def needed_bytes(program: jax.stages.Compiled) -> int | None:
+def bytes_of(program: jax.stages.Compiled) -> int | None:
   """The memory that a program needs on each of its devices; None if unknown."""
   analysis = program.memory_analysis()
   if analysis is None:

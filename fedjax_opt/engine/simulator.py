@@ -234,18 +234,6 @@ class Simulator:
     """
     return self._programs and self._programs.config.computation
 
-  def check(self, params: Params) -> None:
-    """Checks the arguments with a model; nothing is compiled.
-
-    Args:
-      params: see `init`.
-
-    Raises:
-      ValueError: as `init` does.
-      TypeError: as `init` does.
-    """
-    self._resolver.resolve(params, self._seeds or (0,))
-
   def timetables(self, params: Params) -> dict[int, Timetable]:
     """The timetable of each seed, with the option `schedule`.
 
@@ -390,7 +378,7 @@ class Simulator:
       # Each state has its own, of its seed and model.
       schedule = "a timetable for each seed"
       clock = getattr(getattr(state, "config", None), "clock", None)
-      own_config = self._resolver.config_of_clock(clock)
+      own_config = self._resolver.config_for(None, clock, **PLAIN_EXECUTION)
     inputs.check_state_belongs(
       state, SimulationState, own_config, self._seeds, self._grid, schedule
     )

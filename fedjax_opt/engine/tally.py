@@ -19,7 +19,7 @@ class Tally:
   """What a run has recorded, without the state of its algorithm.
 
   Attributes:
-    cohort_size: the expected number of clients in a round; a clock has its own.
+    expected_size: of a cohort, in clients; a clock has its own.
     num_points: S; 1 for a single run.
     done: rounds done.
     run_seconds: time of these rounds and of all evaluations.
@@ -33,7 +33,7 @@ class Tally:
     clock: the run's clock; None if time is not simulated.
   """
 
-  cohort_size: float
+  expected_size: float
   num_points: int
   done: int = 0
   run_seconds: float = 0.0
@@ -103,7 +103,7 @@ class Tally:
   def _cohort_sizes(self) -> float | np.ndarray:
     """Clients of a round, on average: a number, or [S]."""
     if self.clock is None:
-      return self.cohort_size
+      return self.expected_size
     return self._of_points(self.clock.expected_sizes)
 
   def _of_points(self, per_seed: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from fedjax_opt.checks.fields import checked, function, mapping_of
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.example_parts import (
-  TEST_FRACTION,
+  CLIENT_TEST_FRACTION,
   VALIDATION_FRACTION,
   ExampleParts,
 )
@@ -64,7 +64,7 @@ def _own_parts(data: ClientData, seed: int) -> ExampleParts:
     return ExampleParts.of(
       data,
       seed,
-      ("fraction", TEST_FRACTION),
+      ("fraction", CLIENT_TEST_FRACTION),
       ("fraction", VALIDATION_FRACTION),
     )
 

@@ -34,20 +34,6 @@ _LITTLE = "differs by less than the smallest effect of interest"
 _NONE = Interval(np.nan)
 
 
-class VerdictRule(NamedTuple):
-  """How the cells of a study are compared.
-
-  Attributes:
-    metric: the metric by which they are compared.
-    min_effect: the smallest difference of interest.
-    target: value of the metric whose cost is told; None for no such cost.
-  """
-
-  metric: str
-  min_effect: float
-  target: float | None
-
-
 class Verdict(NamedTuple):
   """What is said of one cell.
 
@@ -129,17 +115,25 @@ def check_target(value: float | None, metric: str) -> None:
 
 
 def verdicts_on(
-  cells: Sequence[Cell], pairs: Sequence[Pair], rule: VerdictRule
+  cells: Sequence[Cell],
+  pairs: Sequence[Pair],
+  metric: str,
+  min_effect: float,
+  target: float | None,
 ) -> list[Verdict]:
   """The verdicts on the cells of a condition.
 
   Args:
     cells: all of the condition.
     pairs: every two of them of which no seed diverged; perhaps others too.
-    rule: how they are compared.
+    metric: the metric by which they are compared.
+    min_effect: the smallest difference of interest.
+    target: value of the metric whose cost is told; None for no such cost.
   """
-  best = _best(cells, rule.metric)
-  return [_verdict(cell, best, pairs, rule) for cell in cells]
+  best = _best(cells, metric)
+  return [
+    _verdict(cell, best, pairs, metric, min_effect, target) for cell in cells
+  ]
 
 
 def _usable(cells: Sequence[Cell], metric: str) -> list[Cell]:
@@ -186,8 +180,7 @@ def mean_within_bounds(metric: str, values: Any) -> Interval:
   return statistics.mean_interval(values).within(*bounds(metric))
 
 
-def _verdict(cell, best, pairs, rule) -> Verdict:
-  metric = rule.metric
+def _verdict(cell, best, pairs, metric, min_effect, target) -> Verdict:
   values = cell.final(metric)
   pair, is_little, grain_words, wins, kind = None, False, "", _NONE, BEST
   if cell.has_diverged(metric):
@@ -198,7 +191,7 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
     # The pair without a test, or with the largest p-value.
     closeness = lambda pair: np.nan_to_num(pair.adjusted, nan=np.inf)
     pair = max((_against(other, cell, pairs) for other in best), key=closeness)
-    is_of_interest = pair.difference.estimate >= rule.min_effect * (1 - CLOSE)
+    is_of_interest = pair.difference.estimate >= min_effect * (1 - CLOSE)
     is_clear = pair.difference.estimate > 0 and pair.adjusted < LEVEL
     kind = WORSE if is_clear and is_of_interest else TIED
     is_little = is_clear and not is_of_interest
@@ -215,7 +208,7 @@ def _verdict(cell, best, pairs, rule) -> Verdict:
     is_little,
     grain_words,
     wins,
-    {} if rule.target is None else _to_target(cell, metric, rule.target),
+    {} if target is None else _to_target(cell, metric, target),
   )
 
 

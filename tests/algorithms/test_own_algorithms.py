@@ -61,13 +61,3 @@ def test_states_are_kept_in_their_types():
   )
   assert result.params["bias"].dtype == jnp.bfloat16
   assert result.client_state.dtype == jnp.bfloat16
-
-
-@pytest.mark.slow
-def test_metrics_of_clients_are_traces():
-  def one_client(worker, params):
-    metrics = {"examples": worker.size}
-    return fo.ClientOutput(delta(worker, params), metrics=metrics)
-
-  sizes = run(algorithm_of(one_client)).traces["examples"]
-  np.testing.assert_array_equal(sizes, [cases.SIZES] * 3)

@@ -152,11 +152,11 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   needs = []
 
   def needed(compiled):
-    needs.append(needed_bytes(compiled))
+    needs.append(bytes_of(compiled))
     return needs[-1]
 
-  needed_bytes = run_programs.needed_bytes
-  monkeypatch.setattr(run_programs, "needed_bytes", needed)
+  bytes_of = run_programs.bytes_of
+  monkeypatch.setattr(run_programs, "bytes_of", needed)
   memory = lambda: needs[0] - 1 if needs else None
   monkeypatch.setattr(fo.target, "device_bytes", memory)
   result = run()

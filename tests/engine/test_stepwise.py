@@ -106,15 +106,14 @@ def test_a_run_is_resolved_once_for_all_models_of_the_same_shapes(monkeypatch):
   )
   monkeypatch.setattr(Config, "create", recorded)
   model = jax.tree.map(jnp.copy, TASK.params)
-  simulator.check(model)
+  simulator.init(model)
   simulator.trace(TASK.params)
-  simulator.init(TASK.params)
   assert len(made) == 1
   # The simulator keeps no model.
   alive = weakref.ref(model["bias"])
   del model
   assert alive() is None
-  simulator.check({"bias": jnp.ones(2), "kernel": jnp.ones((4, 2))})
+  simulator.init({"bias": jnp.ones(2), "kernel": jnp.ones((4, 2))})
   assert len(made) == 2
 
 

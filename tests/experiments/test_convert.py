@@ -10,7 +10,6 @@ from experiments import convert, run
 from experiments.specification import clients_on_disk
 from fedjax_opt import Population
 from tests.helpers.commands import call, prepare, table
-from tests.helpers.file_limits import limited
 from tests.helpers.refusals import refusal
 
 SMALL = (
@@ -92,15 +91,6 @@ def test_what_cannot_be_is_one_line(tmp_path, error_of, arguments, message):
   assert line.startswith(message.format(folder=str(folder)))
   assert os.listdir(tmp_path) == (["clients"] if folder.exists() else [])
   assert not list(folder.glob("*.bin"))
-
-
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, error_of):
-  folder = tmp_path / "one"
-  with limited(2_000):
-    line = error_of(*SMALL, f"--population_dir={folder}", program=convert)
-  path = folder / "x.bin"
-  assert line == f"{str(path)!r} cannot be written (File too large)"
-  assert not folder.exists()
 
 
 def test_ctrl_c_leaves_nothing(tmp_path, capsys, monkeypatch):

@@ -62,7 +62,7 @@ def prepare(*arguments):
 
 def task_of(*arguments):
   """The task of a command line, loaded."""
-  return tasks.load(spec_of(*arguments))
+  return tasks.load_task(spec_of(*arguments))
 
 
 def read_json(path):

@@ -165,7 +165,7 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
 
 @pytest.mark.slow
 def test_the_comparison_is_made_from_its_records(tmp_path):
-  """If it fails: `PYTHONPATH=. python docs/comparison_tables.py`."""
+  """If it fails: `PYTHONPATH=. python docs/make/comparison_tables.py`."""
   texts = [page.read_text() for page in comparison_tables.PAGES]
   assert list(map(comparison_tables.filled, texts)) == texts
   assert "42 methods. The table has the 6 with the best means." in texts[0]
@@ -177,7 +177,7 @@ def test_the_comparison_is_made_from_its_records(tmp_path):
 
 
 def test_the_tables_of_methods_are_those_of_the_registries():
-  """If it fails: `PYTHONPATH=. python docs/methods_tables.py`."""
+  """If it fails: `PYTHONPATH=. python docs/make/methods_tables.py`."""
   texts = [page.read_text() for page in methods_tables.PAGES]
   assert list(map(methods_tables.filled, texts)) == texts
   for title in methods_tables.TABLES:

@@ -46,7 +46,7 @@ def test_is_fed_avg_where_the_table_says_so(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CORRECTED, *STALLED])
 def test_ends_where_the_table_says(name):
-  """If it fails: `PYTHONPATH=. python docs/validity_table.py`; look at it."""
+  """If it fails: `PYTHONPATH=. python docs/make/validity_table.py`; look."""
   row = table.try_method(name)
   assert table.line(row) == LINES[name]
   ends = [row.all_clients]

@@ -42,7 +42,7 @@ def test_all_factories_are_there():
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rows(part):
-  """If it fails: `python docs/optax_rules.py`, and look at what changed."""
+  """If it fails: `python docs/make/optax_rules.py`; look at what changed."""
   lines = written_lines()
   for name in list(FACTORIES)[part::PARTS]:
     row = optax_rules.try_rule(name, FACTORIES[name])

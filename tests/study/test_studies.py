@@ -1,5 +1,7 @@
 """Methods compared from Python: what is chosen, and what is refused."""
 
+import collections
+import itertools
 import math
 
 import chex
@@ -14,6 +16,7 @@ from tests.helpers import linear
 
 N, M = 48, 4
 RATES = [0.001, 0.3, 30.0]
+SEEDS = (3, 5, 1, 8, 2)  # Of tuning and of the report.
 
 
 def pool(seed, flipped=0.2):
@@ -73,9 +76,24 @@ WHOLE = {
 }
 
 
+# How often the clients of a seed and an alpha are made for the study.
+made = collections.Counter()
+
+
 @pytest.fixture(scope="module")
 def study():
-  return fo.compare(**WHOLE, report_seeds=[1, 8, 2], target=0.5)
+  def counted(seed, alpha):
+    made[seed, alpha] += 1
+    return clients(seed, alpha)
+
+  options = WHOLE | {"data": counted, "report_seeds": [1, 8, 2]}
+  return fo.compare(**options, target=0.5)
+
+
+def test_methods_share_the_clients_of_a_seed_and_condition(study):
+  """They are made once for all checks, and once for all runs."""
+  pairs = itertools.product(SEEDS, (1.0, 0.1))
+  assert made == dict.fromkeys(pairs, 2)
 
 
 def of_one(**changed):

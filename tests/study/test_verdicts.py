@@ -41,25 +41,6 @@ def test_best_worse_and_not_told_apart():
   assert 0.5 <= tied.probability.estimate < 1
 
 
-def test_pairs_are_of_the_same_seed():
-  values = np.array([0.5, 0.6, 0.7])
-  other = values[::-1] - np.array([0.01, 0.012, 0.008])
-  same = by_method(study(cell("a", values), cell("b", other)))
-  assert same["b"].kind == TIED
-  # The same runs, with the seeds in another order.
-  turned = by_method(
-    study(cell("a", values), cell("b", other, seeds=[12, 11, 10]))
-  )
-  assert turned["b"].kind == WORSE
-  assert turned["b"].behind.estimate == pytest.approx(0.01)
-
-
-def test_pairs_are_over_the_seeds_that_both_have():
-  ab = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.7], seeds=[12, 11]))
-  behind = by_method(ab)["b"].behind
-  assert behind == t_interval([0.8, 0.7], [0.7, 0.5])
-
-
 def test_the_best_is_not_told_by_the_luck_of_other_seeds():
   """a is better with every seed that both have; its fourth one is a bad one."""
   a, b = cell("a", [0.9, 0.8, 0.7, 0.5]), cell("b", [0.885, 0.79, 0.69])

@@ -186,8 +186,8 @@ def client_distribution(
   """Draws how a metric is spread over the clients, and the worst 10 % of them.
 
   A line is the share of clients that have at most each value. A mark is the
-  mean of the worst 10 % of the clients, that of `metrics.worst_decile`: of the
-  `ceil(n / 10)` worst of n.
+  mean of the worst 10 % of the clients, as `evaluation.worst_decile` has it: of
+  the `ceil(n / 10)` worst of n.
 
   Args:
     values: method -> the metric of each client, [M], NaN for a client without

@@ -12,6 +12,7 @@ import numpy as np
 from fedjax_opt.checks import errors, fields
 from fedjax_opt.checks.values import check_instance, check_path
 from fedjax_opt.files.json_files import atomic_write
+from fedjax_opt.results.names import format_number
 
 _ENDINGS = (".png", ".pdf", ".svg")
 _STYLE = pathlib.Path(__file__).with_name("figures.mplstyle")
@@ -224,6 +225,11 @@ def check_installed() -> None:
   errors.check_installed("matplotlib", "pictures need matplotlib", "run")
 
 
+def tick_label(value: float, _: Any = None) -> str:
+  """A number at an axis: 0.1, 1,500, 3e-5."""
+  return f"{value:,g}" if 1e3 <= value < 1e6 else format_number(value)
+
+
 @fields.checked(limits=fields.array("[2]", interval="(0, inf)"))
 def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   """Makes an axis logarithmic, with plain numbers: 0.1 instead of 10⁻¹.
@@ -254,7 +260,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
     """The formatter with plain numbers where `LogFormatter` has labels."""
 
     def __call__(self, x, pos=None):
-      return f"{x:,g}" if super().__call__(x, pos) else ""
+      return tick_label(x) if super().__call__(x, pos) else ""
 
   class Places(LogLocator):
     """The locator with as many places as their labels have room."""
@@ -271,7 +277,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   axis.axes.set(**{f"{axis.axis_name}scale": "log"})
   if decades < 2.4:
     axis.set_major_locator(Places())
-    axis.set_major_formatter("{x:,g}")
+    axis.set_major_formatter(tick_label)
     axis.set_minor_formatter(NullFormatter())
   else:
     axis.set_major_formatter(Plain())

@@ -11,7 +11,13 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import check_instance, checked_array
 from fedjax_opt.results import names
 from fedjax_opt.results.metric_names import direction, is_accuracy
-from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
+from fedjax_opt.study.plots.frame import (
+  COLORS,
+  Path,
+  finish,
+  styled_figure,
+  tick_label,
+)
 from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
 
 # Width and height of a cell in inches, if the page is wide enough.
@@ -159,9 +165,7 @@ def _draw(
       _keep_outer_names(all_axes, list(map(len, grids.values())))
     look = {"label": label, "extend": extend, "aspect": 25, "pad": 0.02}
     bar = figure.colorbar(image, ax=figure.axes, **look)
-    bar.ax.yaxis.set_major_formatter(
-      lambda value, _: names.format_number(value)
-    )
+    bar.ax.yaxis.set_major_formatter(tick_label)
     bar.ax.yaxis.set_minor_formatter("")
     _add_key(figure, all_grids)
     return finish(figure, path)

@@ -9,7 +9,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results import names
 from fedjax_opt.results.metric_names import direction, is_accuracy
-from fedjax_opt.study.plots.frame import Path, log_scale
+from fedjax_opt.study.plots.frame import Path, log_scale, tick_label
 from fedjax_opt.study.plots.learning_curves import X_AXES
 from fedjax_opt.study.plots.lines import GREY, draw_curves
 from fedjax_opt.study.plots.metric_axis import (
@@ -95,15 +95,11 @@ def study_curves(
       # As many numbers as fit beside one another, whole ones for rounds.
       is_whole = bool((x == x.round()).all())
       axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
-      axes.xaxis.set_major_formatter(_number)
+      axes.xaxis.set_major_formatter(tick_label)
     return entries
 
   label = X_AXES.get(x_label, x_label)
   return draw_conditions(panels, path, draw, label, axis.label, **look)
-
-
-def _number(value: float, _: Any) -> str:
-  return f"{value:,g}" if 1e3 <= value < 1e6 else names.format_number(value)
 
 
 # If one line is so many times as long as another, the shorter is not seen on a

@@ -115,7 +115,7 @@ def test_a_run_parses_and_loads_once(population, tmp_path, monkeypatch):
   for owner, name in (
     (flag_words, "read"),
     (run, "resolve"),
-    (job, "load"),
+    (job, "load_data"),
     (Population, "open"),
   ):
     real = getattr(owner, name)
@@ -125,7 +125,7 @@ def test_a_run_parses_and_loads_once(population, tmp_path, monkeypatch):
     monkeypatch.setattr(owner, name, counted)
   words = (*ARGUMENTS[:-3], "--rounds=0", f"--population_dir={population}")
   assert call(*words, f"--output_dir={tmp_path / 'run'}") == 0
-  assert sorted(calls) == ["load", "open", "read", "resolve"]
+  assert sorted(calls) == ["load_data", "open", "read", "resolve"]
 
 
 @pytest.mark.parametrize(("arguments", "message"), table("populations"))

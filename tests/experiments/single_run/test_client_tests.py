@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.reference import definition
-from experiments.single_run import loading
-from experiments.single_run.extra_metrics import ExtraMetrics
+from experiments.single_run import extra_metrics, loading
 from experiments.single_run.job import criterion_of
 from experiments.single_run.stopping import Stopping
 from experiments.specification import resolve
@@ -208,7 +207,7 @@ def test_no_client_trains_on_what_it_is_chosen_by(tmp_path):
   )
   assert str(job.criterion) == f"highest {CHOSEN_BY} (last)"
   assert job.task.validation is None
-  assert {CHOSEN_BY, "client_test_loss"} < {*ExtraMetrics(job).names}
+  assert {CHOSEN_BY, "client_test_loss"} < {*extra_metrics.names_of(job)}
   for seed, train in job.clients.items():
     parts = job.loaded.client_parts.per_client[seed]
     assert parts.train is train

@@ -86,5 +86,5 @@ def test_clients_on_disk(tmp_path, capsys):
 
 def test_every_task_has_the_criteria_of_its_splits():
   for name in ("digits", "lasso", "low_rank", "nonconvex"):
-    task = tasks.load(spec_of(f"--task={name}"))
+    task = tasks.load_task(spec_of(f"--task={name}"))
     assert set(task.criteria) == set(tasks.TASKS[name].splits)

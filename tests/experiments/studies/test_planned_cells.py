@@ -343,18 +343,10 @@ def test_the_command_of_a_run_can_be_called(tmp_path):
   assert shlex.split(command)[3:] == words
 
 
-def test_ten_fresh_seeds_report_unless_a_number_is_given():
-  (cell,) = planned(FED_AVG, RATES)
-  assert (cell.spec.seed, cell.design.report_seeds) == ([0], list(range(1, 11)))
-  (seeded_cell,) = planned(FED_AVG, RATES, "--seed=0,4,2")
-  assert seeded_cell.design.report_seeds == list(range(5, 15))
-  (cell_of_two,) = planned(FED_AVG, RATES, "--report_seeds=2")
-  assert cell_of_two.design.report_seeds == [1, 2]
-
-
 def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
-  (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--nested")
-  assert cell.first_run.seed == [1, 2]
+  seeds = ("--seed=0,4,2", "--report_seeds=2")
+  (cell,) = planned(FED_AVG, RATES, *seeds, "--nested")
+  assert cell.first_run.seed == [5, 6]
   assert cell.first_run.grid["client_lr"] == [0.1, 1.0]
 
 

@@ -169,14 +169,14 @@ def test_a_run_whose_data_are_gone(runs, monkeypatch):
   def load(spec):
     raise ValueError(f"{spec.task.name}: no such file")
 
-  monkeypatch.setattr(loading, "load", load)
+  monkeypatch.setattr(loading, "load_data", load)
   assert Store(runs.folder).find(SPEC) is not None
 
 
 def test_data_are_loaded_once(runs, monkeypatch):
-  loaded, load = [], loading.load
+  loaded, load = [], loading.load_data
   monkeypatch.setattr(
-    loading, "load", lambda spec: loaded.append(0) or load(spec)
+    loading, "load_data", lambda spec: loaded.append(0) or load(spec)
   )
   fresh = Store(runs.folder)
   for other in ("--client_lr=1", "--rounds=3", "--algorithm=scaffold"):

@@ -58,7 +58,7 @@ def test_numbers_of_rows_are_noted(file):
     "--task=table_linear", f"--data_file={file}", "--label_column=sick",
     "--ignore_columns=hospital,fever,cough,cost",
   )  # fmt: skip
-  notes = loading.load(spec_of(*flags)).task.notes
+  notes = loading.load_data(spec_of(*flags)).task.notes
   assert notes[3:] == (
     "note: visit has another whole number in each row; if it only identifies "
     "rows, leave it out: --ignore_columns=visit",
@@ -66,7 +66,7 @@ def test_numbers_of_rows_are_noted(file):
 
 
 def test_inputs_are_standardized_by_what_trains(file):
-  loaded = loading.load(
+  loaded = loading.load_data(
     spec_of(*flags(file, "sick", "--client_column=hospital"))
   )
   clients, task = loaded.clients[0], loaded.task
@@ -89,7 +89,7 @@ def test_rows_that_are_held_out_change_nothing_that_trains(file, tmp_path):
     age=np.where(late, 1e4, frame["age"]), cost=np.where(late, 7, frame["cost"])
   ).to_csv(other, index=False)
   tasks = [
-    loading.load(spec_of(*flags(f, "cost", "--time_column=visit"))).task
+    loading.load_data(spec_of(*flags(f, "cost", "--time_column=visit"))).task
     for f in (file, other)
   ]
   np.testing.assert_array_equal(tasks[0].train["x"], tasks[1].train["x"])
@@ -101,7 +101,7 @@ def test_rows_that_are_held_out_change_nothing_that_trains(file, tmp_path):
 
 def test_balanced_weights_are_those_of_scikit_learn(file):
   plain, balanced = (
-    loading.load(
+    loading.load_data(
       spec_of(*flags(file, "sick", "--num_clients=3", f"--class_weights={w}"))
     ).task
     for w in ("none", "balanced")
@@ -116,7 +116,7 @@ def test_balanced_weights_are_those_of_scikit_learn(file):
 
 def test_examples_for_choices_are_held_out_once(file):
   of_clients = ("--client_column=hospital", "--algorithm=ditto")
-  loaded = loading.load(spec_of(*flags(file, "sick", *of_clients)))
+  loaded = loading.load_data(spec_of(*flags(file, "sick", *of_clients)))
   assert loaded.task.validation is None
   assert loaded.client_parts.per_client[0].validation.sizes.all()
 
@@ -124,24 +124,24 @@ def test_examples_for_choices_are_held_out_once(file):
 def test_settings_are_chosen_by_a_score(file):
   auc_flags = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
   spec = spec_of(*flags(file, "sick", *auc_flags))
-  criterion = job.criterion_of(spec, loading.load(spec).task)
+  criterion = job.criterion_of(spec, loading.load_data(spec).task)
   assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
   accuracy_flags = ("--num_clients=3", "--select_metric=accuracy")
   spec = spec_of(*flags(file, "fever,cough", *accuracy_flags))
-  criterion = job.criterion_of(spec, loading.load(spec).task)
+  criterion = job.criterion_of(spec, loading.load_data(spec).task)
   assert criterion.metric == "validation_accuracy"
   for arguments in (auc_flags[1:], (*auc_flags, "--select_on=train")):
     spec = spec_of(*flags(file, "sick", *arguments))
     with pytest.raises(ValueError, match="select_metric='auc': must be"):
-      job.criterion_of(spec, loading.load(spec).task)
+      job.criterion_of(spec, loading.load_data(spec).task)
 
 
 def test_a_large_file_is_announced(file, monkeypatch, capsys):
   arguments = flags(file, "sick", "--num_clients=3")
-  loading.load(spec_of(*arguments))
+  loading.load_data(spec_of(*arguments))
   assert not capsys.readouterr().err
   monkeypatch.setattr(base, "_MAX_SILENT_BYTES", 1_000)
-  loading.load(spec_of(*arguments))
+  loading.load_data(spec_of(*arguments))
   size = memory.size_text(file.stat().st_size)
   assert capsys.readouterr().err == f"reading {file}, {size} ...\n"
 
@@ -162,7 +162,7 @@ def test_a_large_file_is_announced(file, monkeypatch, capsys):
 @pytest.mark.default_cases("cost-others1-measured1-absent1")
 def test_what_is_measured(file, label, others, measured, absent):
   spec = spec_of(*flags(file, label, "--num_clients=3", *others))
-  task, clients, *_ = loading.load(spec)
+  task, clients, *_ = loading.load_data(spec)
   params = task.init(jax.random.key(0))
   metrics = task.evaluate(params, clients[0], task.test, task.validation)
   assert measured <= set(metrics)
@@ -183,6 +183,6 @@ def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), table("tables"))
 def test_is_refused(file, arguments, message):
   table = ("--task=table_linear", f"--data_file={file}")
-  load = lambda *flags: loading.load(spec_of(*table, *flags))
+  load = lambda *flags: loading.load_data(spec_of(*table, *flags))
   line = refusal(load, *arguments.split())
   assert line.startswith(message.format(file=file))

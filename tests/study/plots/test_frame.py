@@ -19,12 +19,6 @@ COUNTS = [[1, 2], [3, 4]]
 ENDINGS = ("png", "pdf", "svg")
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
-  monkeypatch.setitem(sys.modules, "matplotlib", None)
-  with pytest.raises(ImportError, match=r"pip install 'fedjax_opt\[run\]'"):
-    plots.label_histogram(COUNTS, None)
-
-
 def test_matplotlib_is_imported_while_drawing_and_never_pyplot(monkeypatch):
   for file in pathlib.Path(fedjax_opt.__file__).parent.rglob("*.py"):
     assert not re.search("^(import|from) matplotlib", file.read_text(), re.M)

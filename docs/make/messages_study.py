@@ -1,4 +1,4 @@
-"""Measures what two pages show: `python docs/messages_study.py [NAME ...]`.
+"""Measures what two pages show: `python docs/make/messages_study.py [NAME...]`.
 
 Writes NAME.csv and NAME.png: messages_bytes, accuracy against the bytes that a
 client has sent; messages_faults, accuracy against the share of faulty clients;
@@ -21,7 +21,7 @@ from fedjax_opt import plots, transforms
 from fedjax_opt.study.plots import panels
 from fedjax_opt.transforms import aggregators, faults
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = pathlib.Path(__file__).parents[1]
 CLIENTS, COHORT, ALPHA, ROUNDS = 50, 10, 0.3, 100
 RATES = {"learning_rate": [0.03, 0.1, 0.3, 1.0]}
 SEEDS = [0, 1, 2, 3, 4]

@@ -1,6 +1,6 @@
 """Fills tables of comparison.md and which_method_study.md from records.
 
-  PYTHONPATH=. python docs/comparison_tables.py
+  PYTHONPATH=. python docs/make/comparison_tables.py
 
 The site fills them again when it is built, and shows all cells on a page that
 sorts and filters in the browser.
@@ -39,7 +39,7 @@ from fedjax_opt.study.verdicts import (
 )
 
 NAME = "field"
-DOCS = pathlib.Path(__file__).parent
+DOCS = pathlib.Path(__file__).parents[1]
 PAGES = [DOCS / "comparison.md", DOCS / "which_method_study.md"]
 PICTURE = DOCS / "comparison.png"
 _SHOWN = 6  # Methods of a condition, and FedAvg; the other page has all.

@@ -1,6 +1,6 @@
 """Fills the table of where_programs_differ.md: what another form changes.
 
-  PYTHONPATH=. python docs/differences.py
+  PYTHONPATH=. python docs/make/differences.py
 
 Each pair of forms runs on the quadratics of validity_table.py, with some of the
 clients in a round, or with clients of three speeds. The table has where each
@@ -21,7 +21,7 @@ from validity_table import RATE, maker
 
 import fedjax_opt as fo
 
-PAGE = pathlib.Path(__file__).parent / "where_programs_differ.md"
+PAGE = pathlib.Path(__file__).parents[1] / "where_programs_differ.md"
 ROUNDS = 200
 _SGD, _ADAM_RATE = optax.sgd(RATE), 0.01
 Make = Callable[[], fo.Algorithm]

@@ -1,6 +1,6 @@
 """Fills the tables of methods.md and tasks.md from the registries.
 
-  PYTHONPATH=. python docs/methods_tables.py
+  PYTHONPATH=. python docs/make/methods_tables.py
 
 The site fills them again when it is built.
 """
@@ -20,7 +20,7 @@ from experiments.tasks import images
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.names import name_of
 
-_HERE = pathlib.Path(__file__).parent
+_HERE = pathlib.Path(__file__).parents[1]
 PAGES = (_HERE / "methods.md", _HERE / "tasks.md")
 # title -> the algorithms of this group.
 _GROUPS = {

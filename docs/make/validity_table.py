@@ -1,6 +1,6 @@
 """Writes validity_table.md: which standard check each method passes.
 
-  PYTHONPATH=. python docs/validity_table.py
+  PYTHONPATH=. python docs/make/validity_table.py
 
 For every algorithm of the registry: where its plain loop is; the setting at
 which it is FedAvg, if there is one, which is run; and how far from the optimum
@@ -21,7 +21,7 @@ import optax
 import fedjax_opt as fo
 from fedjax_opt.algorithms import ALGORITHMS
 
-TABLE = pathlib.Path(__file__).parent / "validity_table.md"
+TABLE = pathlib.Path(__file__).parents[1] / "validity_table.md"
 CLIENTS, EXAMPLES, D, STEPS = 5, 6, 3, 4
 FEW = 2  # clients of a cohort that is a part
 RATE = 0.2
@@ -381,7 +381,7 @@ def head() -> str:
   return f"""\
 # Which check each method passes
 
-Made by `python docs/validity_table.py`, which runs all of it in float64.
+Made by `python docs/make/validity_table.py`, which runs all of it in float64.
 
 - **Its loop**: the linked test compares the method with a plain loop written
   from its box. Both agree to 1e-10, with unequal clients and, where the method

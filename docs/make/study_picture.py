@@ -1,6 +1,6 @@
 """Draws study.png and study_phone.png: what the README's first command found.
 
-  PYTHONPATH=. python docs/study_picture.py runs/study
+  PYTHONPATH=. python docs/make/study_picture.py runs/study
 
 The folder is that of the command. The last accuracies stand below the curves;
 for phones all stand below one another.
@@ -14,7 +14,7 @@ from typing import Any
 import fedjax_opt as fo
 from fedjax_opt.study.plots import frame, panels
 
-FILE = pathlib.Path(__file__).parent / "study.png"
+FILE = pathlib.Path(__file__).parents[1] / "study.png"
 # Algorithm and rule of each method, in the order of the command.
 _LABELS = {
   ("fed_avg", "sgd"): "FedAvg",

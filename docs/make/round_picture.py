@@ -1,6 +1,6 @@
 """Draws round.svg, the picture of a round, and round_phone.svg, for phones.
 
-python docs/round_picture.py
+python docs/make/round_picture.py
 """
 
 import pathlib
@@ -8,7 +8,7 @@ import pathlib
 import matplotlib
 from matplotlib import figure, patches
 
-FILE = pathlib.Path(__file__).parent / "round.svg"
+FILE = pathlib.Path(__file__).parents[1] / "round.svg"
 _DATA, _CLIENT, _SERVER = "#dce9f5", "#fbe6cf", "#dff0dd"
 _EDGE = "#444444"
 

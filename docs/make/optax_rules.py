@@ -1,6 +1,6 @@
 """Writes optax_rules.md: which of optax's rules work, and as what.
 
-  python docs/optax_rules.py
+  python docs/make/optax_rules.py
 
 Every public factory of `optax` and `optax.contrib` that gives a gradient
 transformation is tried on least squares: as the rule of a client, whose local
@@ -25,7 +25,7 @@ from optax import contrib
 
 from fedjax_opt.engine.traced.worker import extras_of
 
-TABLE = pathlib.Path(__file__).parent / "optax_rules.md"
+TABLE = pathlib.Path(__file__).parents[1] / "optax_rules.md"
 _STEPS = 4
 _MODULES = (("optax", optax), ("optax.contrib", contrib))
 
@@ -272,11 +272,12 @@ def head() -> str:
   return f"""\
 # Rules of optax {version} at clients and at the server
 
-`python docs/optax_rules.py` makes this page. It tries every function of optax
-that returns a transformation, as the [rule](how_to/own_rule.md) of clients and
-of the server. A rule *works* if several steps run in one compiled program, and
-the parameters stay finite. A rule that works need not find a minimum by itself:
-those that only scale, such as `scale_by_rms`, are meant for a chain.
+`python docs/make/optax_rules.py` makes this page. It tries every function of
+optax that returns a transformation, as the [rule](how_to/own_rule.md) of
+clients and of the server. A rule *works* if several steps run in one compiled
+program, and the parameters stay finite. A rule that works need not find a
+minimum by itself: those that only scale, such as `scale_by_rms`, are meant for
+a chain.
 
 At clients, `add_noise` and `noisy_sgd` give each client the same noise in each
 round, because the state of a client's rule is new in each round.

@@ -1,6 +1,6 @@
 """Draws validity.png: who reaches the optimum of heterogeneous quadratics.
 
-  PYTHONPATH=. python docs/validity_picture.py
+  PYTHONPATH=. python docs/make/validity_picture.py
 
 The problem is that of validity_table.py, in float64.
 """
@@ -14,7 +14,7 @@ import validity_table as table
 from fedjax_opt import plots
 from fedjax_opt.study.plots import panels
 
-FILE = pathlib.Path(__file__).parent / "validity.png"
+FILE = pathlib.Path(__file__).parents[1] / "validity.png"
 ROUNDS = 300
 _LOOKS = plots.method_styles(["FedAvg", "SCAFFOLD"])
 # Label -> row of the table, color, style.
