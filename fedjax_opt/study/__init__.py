@@ -15,7 +15,8 @@ bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target
 words.py            metrics, costs and settings in sentences and tables
 numbers.py          how values of a metric are written
-study.py            a study: its cells, what can be told of them, its report
+study_cells.py      all cells of a study, and what can be told of them
 report/             the page, sentences, tables and pictures of a study
+study.py            a study: its cells, with a report
 plots/              figures of runs and of studies
 """

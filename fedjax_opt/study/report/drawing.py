@@ -14,7 +14,7 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
 from fedjax_opt.study.report import templates
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.verdicts import mean_within_bounds
 from fedjax_opt.study.words import condition_label
 
@@ -65,7 +65,7 @@ class StudyPictures(NamedTuple):
     styles: name in a picture -> colour, line and marker.
   """
 
-  study: Study
+  study: StudyCells
   labels: Mapping[str, str]
   styles: Mapping[str, Any]
 

@@ -16,7 +16,7 @@ from fedjax_opt.results.text_tables import aligned
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import templates
 from fedjax_opt.study.report.study_tables import Entry, ReportTable, axes_of
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.verdicts import BEST, Verdict
 from fedjax_opt.study.words import all_digits
@@ -97,7 +97,7 @@ def _plain(entry: Entry) -> str:
 # The tables for programs, with all digits; see `csv`.
 
 
-def cell_records(study: Study) -> list[dict[str, Any]]:
+def cell_records(study: StudyCells) -> list[dict[str, Any]]:
   """column -> value, of each cell: numbers with all their digits.
 
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
@@ -117,7 +117,7 @@ def cell_records(study: Study) -> list[dict[str, Any]]:
 
 
 def _row(
-  study: Study, cell: Cell, other_columns: Mapping[str, Any]
+  study: StudyCells, cell: Cell, other_columns: Mapping[str, Any]
 ) -> dict[str, Any]:
   """The columns of condition and method, and the others; no name twice."""
   row = {"method": cell.method, **other_columns}
@@ -127,13 +127,13 @@ def _row(
   } | row
 
 
-def _chosen(study: Study, point: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(study: StudyCells, point: Mapping[str, Any]) -> dict[str, Any]:
   """The columns of the hyperparameters."""
   names = dict.fromkeys(n for cell in study.cells for n in cell.chosen)
   return {f"chosen_{name}": point.get(name) for name in names}
 
 
-def seed_records(study: Study) -> list[dict[str, Any]]:
+def seed_records(study: StudyCells) -> list[dict[str, Any]]:
   """column -> value, of each seed of the report of each cell."""
   rows = []
   for cell in (c for c in study.cells if c.report_runs is not None):
@@ -146,7 +146,7 @@ def seed_records(study: Study) -> list[dict[str, Any]]:
   return rows
 
 
-def pair_records(study: Study) -> list[dict[str, Any]]:
+def pair_records(study: StudyCells) -> list[dict[str, Any]]:
   """column -> value, of every two methods under each condition."""
   rows = []
   for pair in study.pairs:
@@ -177,7 +177,7 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
   }
 
 
-def _measured_columns(study: Study, verdict: Verdict) -> dict[str, Any]:
+def _measured_columns(study: StudyCells, verdict: Verdict) -> dict[str, Any]:
   """The columns on what was measured; time only in a study with a clock."""
   has_time = any(cell.spent(TIME) is not None for cell in study.cells)
   costs = [cost for cost in COSTS if has_time or cost != TIME]

@@ -32,7 +32,7 @@ from fedjax_opt.study.report import (
   templates,
 )
 from fedjax_opt.study.report.pictures import Picture
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.study_cells import StudyCells
 
 _PAGE = "report.html"
 _MARK_FILES = (_PAGE, "study.json")  # Either marks the folder of a study.
@@ -40,7 +40,7 @@ _GENERATOR = '<meta name="generator" content="fedjax_opt">'
 _FORMATS = ("png", "pdf", "svg")
 
 
-def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
+def write(study: StudyCells, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
   folder = _checked_folder(folder)
@@ -98,7 +98,7 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def values_of(study: Study) -> dict[str, Any]:
+def values_of(study: StudyCells) -> dict[str, Any]:
   """The values that both templates show, of the page and of a notebook."""
   warning, begin, parts = sentences.answer_parts(study)
   return {

@@ -20,7 +20,7 @@ from fedjax_opt.study.plots.step_size_trace import FIELDS
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Picture, StudyPictures
 from fedjax_opt.study.report.study_tables import axes_of
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import seed_scores
 from fedjax_opt.study.verdicts import DIVERGED
 from fedjax_opt.study.words import condition_label
@@ -28,7 +28,7 @@ from fedjax_opt.study.words import condition_label
 _NUM_THRESHOLDS = 101
 
 
-def of_study(study: Study) -> list[Picture]:
+def of_study(study: StudyCells) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   album = StudyPictures(study, labels, plots.method_styles(labels.values()))
@@ -125,7 +125,7 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
   return drawing.curve(metric, places / (1e6 if x == "bytes" else 1), values)
 
 
-def _differs(study: Study, cost: str) -> bool:
+def _differs(study: StudyCells, cost: str) -> bool:
   """Whether a round costs 1 % more in some methods, and all measured the cost.
 
   The sum of all rounds would not tell: a time limit ends all runs alike. A

@@ -15,7 +15,7 @@ from fedjax_opt.results.metric_names import TIME, is_accuracy
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import templates
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.verdicts import BEST, TIED, Verdict
 from fedjax_opt.study.words import condition_label
@@ -24,7 +24,7 @@ from fedjax_opt.study.words import condition_label
 _LEAST_FALL = 0.02
 
 
-def answer(study: Study) -> str:
+def answer(study: StudyCells) -> str:
   """The best methods of the conditions, and how much worse the others are."""
   return joined(*answer_parts(study))
 
@@ -36,7 +36,7 @@ def joined(warning: str, begin: str, parts: Sequence[str]) -> str:
   return f"{warning} {text}" if warning else text
 
 
-def answer_parts(study: Study) -> tuple[str, str, list[str]]:
+def answer_parts(study: StudyCells) -> tuple[str, str, list[str]]:
   """The answer in parts: a warning, by what it is, and what holds where.
 
   The warning is "" if no method's tuning failed. The second part is "" if
@@ -69,7 +69,7 @@ def answer_parts(study: Study) -> tuple[str, str, list[str]]:
   return warning, begin if compared and has_best else "", phrases
 
 
-def _marked_names(study: Study) -> dict[str, str]:
+def _marked_names(study: StudyCells) -> dict[str, str]:
   """Methods in a sentence; one beside others that tuned its flags is marked.
 
   A method without a grid, such as Δ-SGD at its default, is not marked: no other
@@ -99,7 +99,7 @@ def _methods_by_verdict(
   }
 
 
-def _failed(study: Study) -> list[str]:
+def _failed(study: StudyCells) -> list[str]:
   """Methods that tried several settings, of which somewhere all collapsed."""
   failed = (
     study.names[cell.method]
@@ -110,7 +110,7 @@ def _failed(study: Study) -> list[str]:
 
 
 def _counts(
-  study: Study, names: Mapping[str, str]
+  study: StudyCells, names: Mapping[str, str]
 ) -> list[tuple[str, int, int]]:
   """Methods, with how often each is best, and how often not told apart."""
   compared = study.compared
@@ -123,7 +123,7 @@ def _counts(
   return sorted(shown_rows, key=lambda row: -sum(row[1:]))
 
 
-def limits_of(study: Study) -> list[str]:
+def limits_of(study: StudyCells) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
   labels = study.names
   cells: dict[str, dict[str, list[Cell]]] = {}
@@ -156,7 +156,7 @@ def limits_of(study: Study) -> list[str]:
   )
 
 
-def _near_ties(study: Study) -> list[tuple[str, list[int], Cell]]:
+def _near_ties(study: StudyCells) -> list[tuple[str, list[int], Cell]]:
   """Cells in which other settings did about as well as the chosen one.
 
   Returns:
@@ -179,7 +179,7 @@ def _near_ties(study: Study) -> list[tuple[str, list[int], Cell]]:
   return ties
 
 
-def _errors_of_examples(study: Study) -> list[tuple[float, int]]:
+def _errors_of_examples(study: StudyCells) -> list[tuple[float, int]]:
   """Of each accuracy, its standard error on so many examples, and their number.
 
   With other examples of the same kind it would differ by about as much.
@@ -192,7 +192,7 @@ def _errors_of_examples(study: Study) -> list[tuple[float, int]]:
   ]
 
 
-def _falls(study: Study) -> list[tuple[str, float, int]]:
+def _falls(study: StudyCells) -> list[tuple[str, float, int]]:
   """Where a mean accuracy was clearly better before the end.
 
   Returns:
@@ -211,7 +211,7 @@ def _falls(study: Study) -> list[tuple[str, float, int]]:
   return falls
 
 
-def _lengths(study: Study) -> dict[str, dict[str, list[str]]]:
+def _lengths(study: StudyCells) -> dict[str, dict[str, list[str]]]:
   """A quantity that differs -> its value -> the methods with that value.
 
   Simulated times are compared, if all runs have them: in the same time methods
@@ -241,7 +241,7 @@ def _lengths(study: Study) -> dict[str, dict[str, list[str]]]:
   return by_kind
 
 
-def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
+def _whose(study: StudyCells, cells: Mapping[str, Sequence[Cell]]) -> str:
   """The cells that a line is about, grouped by their conditions."""
   methods: dict[str, list[str]] = {}
   for method, method_cells in cells.items():
@@ -252,7 +252,7 @@ def _whose(study: Study, cells: Mapping[str, Sequence[Cell]]) -> str:
   )
 
 
-def _where(study: Study, cells: Sequence[Cell]) -> str:
+def _where(study: StudyCells, cells: Sequence[Cell]) -> str:
   """The conditions under which a line is about a method."""
   number = len(cells)
   total = sum(cell.method == cells[0].method for cell in study.cells)
@@ -266,7 +266,7 @@ def _where(study: Study, cells: Sequence[Cell]) -> str:
   return f" at {' and at '.join(labels)}"
 
 
-def _unequal_seeds(study: Study) -> list[tuple[set[int], set[int]]]:
+def _unequal_seeds(study: StudyCells) -> list[tuple[set[int], set[int]]]:
   """The seeds of each two methods under a condition, if they differ."""
   seeds = (
     [set(cell.report_runs.seeds) for cell in cells if cell.report_runs]

@@ -18,7 +18,7 @@ from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.numbers import NumberFormat
 from fedjax_opt.study.report import templates
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
@@ -105,12 +105,12 @@ class ReportTable:
     ]
 
 
-def axes_of(study: Study) -> list[str]:
+def axes_of(study: StudyCells) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
-def _names(study: Study, cell: Cell) -> Row:
+def _names(study: StudyCells, cell: Cell) -> Row:
   """The columns that identify a cell: its condition and method."""
   conditions = {
     capitalized(name_of(name)): all_digits(cell.condition.get(name))
@@ -122,7 +122,7 @@ def _names(study: Study, cell: Cell) -> Row:
 # The values.
 
 
-def main_table(study: Study, is_wide: bool | None = None) -> ReportTable:
+def main_table(study: StudyCells, is_wide: bool | None = None) -> ReportTable:
   """The metric of every cell, and what tuning tried where that differs.
 
   Args:
@@ -175,7 +175,7 @@ def _tried(*own_verdicts: Verdict) -> Row:
   }
 
 
-def _value(study: Study, verdict: Verdict) -> Entry:
+def _value(study: StudyCells, verdict: Verdict) -> Entry:
   if verdict.kind == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -187,7 +187,7 @@ def _value(study: Study, verdict: Verdict) -> Entry:
   return Entry(*texts, "" if is_alone else verdict.kind)
 
 
-def differences(study: Study) -> ReportTable | None:
+def differences(study: StudyCells) -> ReportTable | None:
   """How far the others are behind the best; None if there are no others."""
   numbers = study.numbers
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
@@ -206,7 +206,7 @@ def differences(study: Study) -> ReportTable | None:
   return ReportTable(rows) if rows else None
 
 
-def over_all(study: Study) -> ReportTable | None:
+def over_all(study: StudyCells) -> ReportTable | None:
   """How good methods are over all conditions; None if there is only one.
 
   Each is compared with the one that has the best interquartile mean.
@@ -235,7 +235,7 @@ def over_all(study: Study) -> ReportTable | None:
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: Study) -> ReportTable:
+def settings(study: StudyCells) -> ReportTable:
   """The chosen setting of every cell, and its score."""
   names = list(
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
@@ -285,7 +285,7 @@ def _tuning(cell: Cell) -> Row:
   return row | {"Near ties": all_digits(num_near_ties(cell))}
 
 
-def spread(study: Study) -> ReportTable | None:
+def spread(study: StudyCells) -> ReportTable | None:
   """The parts of the spread of results; None if they are not known."""
   numbers, rows = NumberFormat(study.metric), []
   for cell in (verdict.cell for verdict in study.verdicts):
@@ -296,7 +296,7 @@ def spread(study: Study) -> ReportTable | None:
   return ReportTable(rows) if rows else None
 
 
-def costs(study: Study) -> tuple[ReportTable | None, ReportTable | None]:
+def costs(study: StudyCells) -> tuple[ReportTable | None, ReportTable | None]:
   """The cost of runs up to the target, and to the end; None if not known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
   names = [c for c in _COST_NAMES if any(row[c] is not None for row in spent)]
@@ -317,7 +317,7 @@ def costs(study: Study) -> tuple[ReportTable | None, ReportTable | None]:
   )
 
 
-def _time_to_target(study: Study, verdict: Verdict) -> Entry:
+def _time_to_target(study: StudyCells, verdict: Verdict) -> Entry:
   """The mean over seeds, and its interval."""
   mean = words.cost(TIME, verdict.to_target.get(TIME))
   if mean == words.NOTHING:
@@ -332,7 +332,7 @@ def _time_to_target(study: Study, verdict: Verdict) -> Entry:
   return Entry(mean, " to ".join(ends))
 
 
-def shared(study: Study) -> ReportTable | None:
+def shared(study: StudyCells) -> ReportTable | None:
   """All that is the same in all cells, with the versions and the device."""
   # A flag may have the name of a size.
   values = {capitalized(name_of(str(n))): v for n, v in study.about.items()}
