@@ -176,17 +176,20 @@ def num_near_ties(cell: Cell) -> int | None:
   """How many settings tuning does not tell apart from the chosen one.
 
   Such a setting has 0 in the 95 % interval of its paired difference over the
-  seeds of tuning, or its accuracy differs by less than one example. None if
-  nothing was chosen, or with one seed.
+  seeds of tuning, or its accuracy differs by less than one example. One that
+  collapsed does not count. None if nothing was chosen, or with one seed.
   """
   if cell.tuning is None or cell.tuning.best is None:
     return None
   scores = seed_scores(cell)
   if len(scores) < 2:
     return None
-  best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
+  chosen = cell.tuning.settings.index(cell.tuning.best)
+  best = scores[:, [chosen]]
   sign = 1 if cell.criterion.direction == "max" else -1
   lead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
   least = cell.grain(cell.criterion.metric) * (1 - CLOSE)
   is_near = (lead.low <= 0) | (lead.estimate < least)
-  return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.
+  is_near &= ~cell.have_collapsed
+  is_near[chosen] = False
+  return int(is_near.sum())
