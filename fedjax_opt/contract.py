@@ -94,6 +94,12 @@ def check_points(
     check_algorithm(
       "make(...)", _algorithm_of(make, point, "the hyperparameters of the grid")
     )
+  for name in grid:
+    if not functions.may_use(make, name):
+      raise ValueError(
+        f"grid[{name!r}]: changes nothing; the function that makes the "
+        f"algorithm takes {name}, but does not use it"
+      )
   if grid:
     numbers = {name: np.asarray(values)[0] for name, values in grid.items()}
 

@@ -3,8 +3,10 @@
 No check becomes part of the program: shapes and types are known in tracing.
 """
 
+import dis
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -36,6 +38,23 @@ COUNTED_BY_RUN = (
   "rejected_clients", "clipped_clients", "lost_rounds",
 )  # fmt: skip
 PER_EXAMPLE_TAKES = "(params, batch) -> {name: [B]}"
+
+
+def may_use(function: Callable[..., Any], argument: str) -> bool:
+  """Whether a function reads an argument; True if its code does not tell."""
+  code = getattr(function, "__code__", None)
+  if not isinstance(function, types.FunctionType) or (
+    argument
+    not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+  ):
+    return True
+  # An instruction can load two variables.
+  return any(
+    step.opname.startswith("LOAD")
+    and argument
+    in (step.argval if isinstance(step.argval, tuple) else (step.argval,))
+    for step in dis.get_instructions(code)
+  )
 
 
 def check_loss(name: str, value: Any) -> None:

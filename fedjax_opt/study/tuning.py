@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.study import statistics
+from fedjax_opt.study import statistics, words
 from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.pairs import CLOSE
 
@@ -42,7 +42,10 @@ def check_equal(budgets: Mapping[str, int], hint: str) -> None:
   tuned = {method: n for method, n in budgets.items() if n > 1}
   if len(set(tuned.values())) < 2:
     return
-  text = ", ".join(f"{method} {n}" for method, n in tuned.items())
+  names = map(words.quoted_if_list, tuned)
+  text = ", ".join(
+    f"{m} {n}" for m, n in zip(names, tuned.values(), strict=True)
+  )
   raise ValueError(
     f"budget: methods try different numbers of settings ({text}); give grids "
     f"of one size, or {hint}"
