@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
+import numpy as np
 
+from fedjax_opt import contract
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import SeedOfRun
+from fedjax_opt.checks.values import brief
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
@@ -33,8 +36,22 @@ fields.KINDS[Checkpoints] = fields.instance_of(
 _REPORTED = fields.function("(report)")
 
 
+def _check_first(name: str, algorithm: Any) -> None:
+  """Checks that the first argument is an algorithm, and not a model."""
+  if isinstance(algorithm, Mapping | np.ndarray | jax.Array):
+    raise TypeError(
+      f"{name}={brief(algorithm)}: must be an Algorithm; the order is "
+      "algorithm, params, data"
+    )
+  contract.check_algorithm(name, algorithm)
+
+
 # `params` is checked where it is also known whether it may be a function.
-@fields.checked(params=fields.ANYTHING, on_evaluation=_REPORTED)
+@fields.checked(
+  algorithm=fields.Field(_check_first),
+  params=fields.ANYTHING,
+  on_evaluation=_REPORTED,
+)
 def simulate(
   algorithm: Algorithm,
   params: Params,

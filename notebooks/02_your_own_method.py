@@ -101,8 +101,9 @@ def adagrad_norm(learning_rate, b0=0.1):
 
 
 # %% [markdown]
-# The rule works in any training loop. On a quadratic function it is less
-# sensitive to its rate than gradient descent, which diverges at larger rates:
+# The rule works in any training loop. On this quadratic function gradient
+# descent diverges at rates above 0.2, where AdaGrad-Norm still converges. At
+# smaller rates gradient descent is better:
 
 
 # %%
@@ -126,9 +127,12 @@ def last_value(make_rule, rate):
 tried = jnp.geomspace(0.01, 10, 60)
 with fo.plots.figure(1, scale=(1.28, 1)) as (figure, axes):
   panel = axes[0, 0]
-  for label, rule in {"AdaGrad-Norm": adagrad_norm, "SGD": optax.sgd}.items():
+  rules = {"AdaGrad-Norm": adagrad_norm, "SGD": optax.sgd}
+  looks = fo.plots.method_styles(rules)
+  for label, rule in rules.items():
     values = jax.vmap(lambda rate, rule=rule: last_value(rule, rate))(tried)
-    panel.loglog(tried, values, label=label)
+    style = {"color": looks[label].color, "marker": looks[label].marker}
+    panel.loglog(tried, values, label=label, ms=4, markevery=8, **style)
   start = quadratic(jnp.ones(2))
   panel.axhline(start, color="#888888", ls=":", label="start")
   panel.set(ylim=(1e-12, 1e3), xlabel="Learning rate")

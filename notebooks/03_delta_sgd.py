@@ -71,7 +71,7 @@ import fedjax_opt as fo
 # ## Clients whose labels differ
 #
 # Each client draws its examples with replacement from its own mixture of
-# labels. The mixture is drawn from a Dirichlet distribution: the smaller alpha,
+# labels. The mixture is drawn from a Dirichlet distribution: the smaller α,
 # the fewer labels a client has. A tenth of the training examples is held out
 # for validation, before clients get the rest.
 
@@ -235,7 +235,7 @@ figure
 # ## Against tuned SGD
 #
 # For each seed both methods get the same clients, cohorts, batches, rounds and
-# initial model. SGD is tuned for each alpha: it tries all its rates with three
+# initial model. SGD is tuned for each α: it tries all its rates with three
 # seeds, and the rate with the best mean accuracy on the validation examples is
 # kept. Δ-SGD is not tuned. Then both run with five fresh seeds. The table
 # has their accuracy on the test examples, with 95 % intervals. Both take the
@@ -282,10 +282,10 @@ tuning_runs = len(rates) * len(seeds) * len(alphas)
 print(f"runs that tuning took: SGD {tuning_runs}, Δ-SGD 0")
 for alpha, sgd, delta in zip(alphas, *finals.values(), strict=True):
   gap, low, high = 100 * np.array(fo.statistics.paired_difference(delta, sgd))
-  verdict = "told apart" if low * high > 0 else "not told apart"
+  side = "excludes" if low * high > 0 else "includes"
   print(
-    f"alpha {alpha:g}: Δ-SGD minus SGD {gap:+.1f} points of accuracy "
-    f"({low:+.1f} to {high:+.1f}), {verdict}"
+    f"α = {alpha:g}: Δ-SGD minus SGD {gap:+.1f} points of accuracy "
+    f"({low:+.1f} to {high:+.1f}), which {side} 0"
   )
 
 fo.plots.study_values(
@@ -300,9 +300,9 @@ fo.plots.study_values(
 # %% [markdown]
 # ## A rate tuned elsewhere
 #
-# In practice nobody tunes for each population of clients: one uses the rate of
-# another population. The picture shows how SGD's rates scored in tuning, at
-# each alpha; a ring marks the choice.
+# A new population of clients is often trained with the rate of another one. The
+# picture shows how SGD's rates scored in tuning, at each α; a ring marks the
+# choice.
 
 # %%
 labels = {alpha: f"α = {alpha:g}" for alpha in alphas}
@@ -368,9 +368,9 @@ with fo.plots.figure(1, scale=(1.28, 1)) as (figure, axes):
 figure
 
 # %%
-print("points of accuracy lost by a rate that was tuned at another alpha:")
+print("points of accuracy lost by a rate that was tuned at another α:")
 if len(set(tuned)) == 1:
-  print("  none, as all alphas chose the same rate")
+  print("  none, as all α chose the same rate")
 for j, alpha in enumerate(alphas):
   for other, i in zip(alphas, tuned, strict=True):
     if i == tuned[j]:
@@ -385,7 +385,7 @@ for j, alpha in enumerate(alphas):
   below = int((table[:-1, j] < table[-1, j]).sum())
   best = table[tuned[j], j]
   print(
-    f"alpha {alpha:g}: Δ-SGD is above {below} of {len(rates)} rates;\n"
+    f"α = {alpha:g}: Δ-SGD is above {below} of {len(rates)} rates;\n"
     f"  against the tuned one it has {table[-1, j] - best:+.1f} points, "
     f"and the worst rate {table[:-1, j].min() - best:+.1f}"
   )

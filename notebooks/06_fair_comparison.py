@@ -297,15 +297,20 @@ for name, values in finals.items():
     alone = [fo.statistics.mean_interval(each) for each in (one, other)]
     overlap = max(a.low for a in alone) <= min(a.high for a in alone)
     paired = fo.statistics.paired_difference(one, other)
-    told = paired.low > 0 or paired.high < 0
+    excludes = paired.low > 0 or paired.high < 0
     print(
       f"{name:9} {n:2} seeds: {paired.estimate:+.1f} "
       f"({paired.low:+.1f} to {paired.high:+.1f}), "
-      f"{'told apart' if told else 'not told apart'}; intervals "
-      f"{'overlap' if overlap else 'do not overlap'}"
+      f"which {'excludes' if excludes else 'includes'} 0; intervals of the "
+      f"means {'overlap' if overlap else 'do not overlap'}"
     )
 
 # %% [markdown]
+# Here both ways agree. They need not: where the intervals of two means overlap,
+# the paired one can still exclude 0. These intervals are bootstrap ones of one
+# pair. The verdicts of the study use t-tests, adjusted for all pairs
+# ([how](https://fedjax-opt.github.io/fedjax_opt/how_to/verdicts.html)).
+#
 # ## The value of tuning
 #
 # The picture shows the best validation accuracy to expect if n settings are
@@ -343,8 +348,8 @@ fo.plots.tuning_curves(
 #
 # A method that needs fewer rounds may send more in each: SCAFFOLD sends a
 # control variate with every model. Rounds and megabytes of a client are means
-# over the fresh seeds. "Never" means that some seed did not reach the target;
-# in brackets stands how many did.
+# over the fresh seeds. *Not all* means that some seeds did not reach the
+# target; in brackets stands how many did.
 
 # %%
 target = sizes["target"]
@@ -357,7 +362,7 @@ for cell in study.cells:
     for cost in ("rounds", "bytes")
   ]
   reached = np.isfinite(spent[0])
-  shown = f"never ({reached.sum()} of {reached.size} seeds)"
+  shown = f"not all ({reached.sum()} of {reached.size} seeds)"
   if reached.all():
     shown = f"{spent[0].mean():6.1f} {spent[1].mean() / 1e6:7.3f}"
   print(f"{cell.method:10} α = {cell.condition['alpha']:<4g} {shown}")

@@ -89,7 +89,7 @@ def typed(given: Mapping[str, Any]) -> dict[str, Any]:
   run_kinds = kinds()
   for name in given:
     if name not in run_kinds:  # Such as flagfile, which absl would read.
-      raise ValueError(mistakes.no_such_flag(name, run_kinds))
+      raise ValueError(mistakes.no_such_flag(name, run_kinds, ""))
   words = [argument(name, value) for name, value in given.items()]
   with_values = [word for word in words if "=" in word]
   # A flag whose value is missing would take the next word for it.

@@ -12,7 +12,7 @@ from absl import flags
 
 from experiments.specification import spec
 from experiments.specification.choice_flags import ALGORITHM, is_list, one_only
-from fedjax_opt.checks.values import nearest
+from fedjax_opt.checks.values import listed, nearest
 
 _WANTED = {float: "a number", int: "a whole number", bool: "true or false"}
 _LIST = "values between commas, with quotation marks in pairs"
@@ -114,11 +114,11 @@ def wrong_value(name: str, value: str, kind: Any) -> str:
   return f"{name}={value}: must be {_WANTED.get(kind, _LIST)}"
 
 
-def no_such_flag(name: str, known: Collection[str]) -> str:
-  """The message for a name that no flag has."""
-  near = _nearest(name, known)
-  hint = f"did you mean {near}?" if near else "see --help"
-  return f"--{name}: no such flag; {hint}"
+def no_such_flag(name: str, known: Collection[str], dashes: str = "--") -> str:
+  """The message for a name that no flag has; within a method without dashes."""
+  near = [f"{dashes}{flag}" for flag in _nearest(name, known)]
+  hint = f"did you mean {listed(near, 'or')}?" if near else "see --help"
+  return f"{dashes}{name}: no such flag; {hint}"
 
 
 def not_a_flag(argument: str, known: Collection[str]) -> str:
@@ -131,7 +131,7 @@ def not_a_flag(argument: str, known: Collection[str]) -> str:
   return f"{argument!r}: not a flag; flags are --name=value"
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
+def _nearest(name: str, known: Collection[str]) -> Sequence[str]:
   """The flags that were probably meant: --lr is --client_lr or --server_lr."""
   name = name.lower().replace("-", "_")
   near = [name] if name in known else _ELSEWHERE.get(name)
@@ -139,4 +139,4 @@ def _nearest(name: str, known: Collection[str]) -> str:
     short = name.replace("learning_rate", "lr")
     near = [flag for flag in known if flag.endswith(f"_{short}")][:3]
     near = near or nearest(name, known)
-  return " or ".join(f"--{flag}" for flag in near)
+  return near

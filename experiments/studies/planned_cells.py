@@ -162,7 +162,7 @@ def of_method(
   is_own = flag is None or flag[1] in methods[label]
   others = methods.keys() - {label}
   if is_own or any(error_of(name) != text for name in others):
-    text = f"method {label}: {text}"
+    text = f"method {label!r}: {text}"
   raise ValueError(text)
 
 
@@ -207,7 +207,13 @@ def _cell(
   flag_values = typed(values)
   left_out = unused_flags(flag_values, shared_flags.keys() - own_flags.keys())
   flag_values |= {name: all_flags[name].default for name in left_out}
-  spec = resolve(flag_values)
+  try:
+    spec = resolve(flag_values)
+  except ValueError as error:
+    # What is wrong at all values of a flag is said of all that were given.
+    given = lambda match: f"{match[1]}={request.flags.get(match[1], match[2])}"
+    text = re.sub(r"^(\w+)=([^:]*)(?=: belongs to)", given, str(error))
+    raise ValueError(text) from None
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   design = tuning.Design.of(spec.seed, fresh, request.nested, request.crossed)
   for seed in (*fresh, *design.crossed_seeds):
@@ -260,7 +266,7 @@ def _check_own(
         "value is a condition"
       )
     if why is not None:
-      raise ValueError(f"method {label}: {name}={value}: {why}")
+      raise ValueError(f"method {label!r}: {name}={value}: {why}")
 
 
 def _check_used(request: Request, cells: Sequence[PlannedCell]) -> None:

@@ -119,6 +119,11 @@ def load(
       client_names = tuple(map(str, np.unique(client_ids)))
     training = {"train": pool, "clients": clients}
     if validation_fraction:
+      if clients is not None and clients.sizes.max() < 2:
+        raise ValueError(
+          f"client={client_column!r}: each client has one row; with "
+          "validation_fraction above 0, clients need two or more"
+        )
       with reworded_errors(fraction="validation_fraction"):
         training, validation = base.split_examples(
           clients, pool, validation_fraction, validation_seed

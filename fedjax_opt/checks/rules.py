@@ -114,7 +114,9 @@ def _check_called(name, rule):
       f"{name}={brief(rule)}: is a schedule; must be an optimizer, such as "
       "optax.sgd(schedule)"
     )
-  raise TypeError(f"{name}={brief(rule)}: was not called; must be {EXAMPLE}")
+  is_own = _is_of_library(inner, "fedjax_opt.rules")
+  remedy = f"write fo.{inner.__name__}()" if is_own else f"must be {EXAMPLE}"
+  raise TypeError(f"{name}={brief(rule)}: was not called; {remedy}")
 
 
 def _is_of_library(function, *modules):

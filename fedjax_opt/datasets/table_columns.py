@@ -175,8 +175,8 @@ def _check_words(name, words):
     )
   if len(words) > MOST_WORDS:
     raise ValueError(
-      f"column {name!r}: has {len(words):,} different texts; must be at most "
-      f"{MOST_WORDS}, or ignore the column"
+      f"column {name!r}: has {len(words):,} different texts, more than "
+      f"{MOST_WORDS}; leave it out with ignore={name!r}"
     )
 
 

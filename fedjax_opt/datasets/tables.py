@@ -135,7 +135,7 @@ def read_table(
   *,
   client: str | None = None,
   time: str | None = None,
-  ignore: Sequence[str] = (),
+  ignore: str | Sequence[str] = (),
   kind: _Kind | None = None,
 ) -> Table:
   """Reads a CSV or Parquet file, or a folder that `datasets` has saved.
@@ -146,7 +146,7 @@ def read_table(
     label: the column that is predicted, or several.
     client: the column that says to which client a row belongs.
     time: the column by which rows are ordered: numbers or dates.
-    ignore: columns that are left out.
+    ignore: the column that is left out, or several.
     kind: one of `KINDS`; by default words, booleans and few whole numbers are
       classes, several columns of 0 and 1 are labels, others are numbers.
 
@@ -285,7 +285,7 @@ def from_frame(
   *,
   client: str | None = None,
   time: str | None = None,
-  ignore: Sequence[str] = (),
+  ignore: str | Sequence[str] = (),
   kind: _Kind | None = None,
 ) -> Table:
   """A `pandas.DataFrame` as examples.
@@ -295,7 +295,7 @@ def from_frame(
     label: see `read_table`.
     client: column that says to which client a row belongs.
     time: column by which rows are ordered.
-    ignore: columns that are left out.
+    ignore: the column that is left out, or several.
     kind: what is predicted.
 
   Returns:
@@ -320,12 +320,13 @@ def from_frame(
   _check_different(frame.columns)
   labels = [label] if isinstance(label, str) else list(label)
   by_role = {"label": labels, "client": [client], "time": [time]}
-  by_role["ignore"] = list(ignore)
+  ignored = [ignore] if isinstance(ignore, str) else list(ignore)
+  by_role["ignore"] = ignored
   _check_columns(list(frame.columns), by_role)
   if not len(frame):
     raise ValueError("the table has no rows; must have at least one")
   role_columns = [*labels, client, time]
-  frame = frame.drop(columns=list(ignore))
+  frame = frame.drop(columns=ignored)
   frame = table_columns.all_plain(frame)
   x, columns, is_number = table_columns.inputs(
     frame.drop(columns=[name for name in role_columns if name])
@@ -411,16 +412,19 @@ def standardize(
 def _check_columns(columns, by_role):
   """Checks that each column that is named is there, and has one role."""
   roles: dict[str, str] = {}
+  named = {name for names in by_role.values() for name in names}
   for role, names in by_role.items():
     for name in names:
       if name is None:
         continue
-      listing = "the columns" if len(columns) > 20 else None
-      check_choice(role, name, columns, listing)
       if name in roles:
         raise ValueError(
-          f"{role}={name!r}: is the column of {roles[name]}, too; give another"
+          f"{role}={name!r}: is {roles[name]}={name!r} already; give another"
         )
+      # Another role's column would be refused then.
+      free = [column for column in columns if column not in named - {name}]
+      listing = "the columns" if len(free) > 20 else None
+      check_choice(role, name, free, listing)
       roles[name] = role
   if not by_role["label"]:
     raise ValueError("label: give the column that is predicted")

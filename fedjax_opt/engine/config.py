@@ -192,10 +192,13 @@ _NO_OPTIONS = {
   "seed": "of simulate and Simulator.init; others take a list, seeds=[0]",
   "params": "of simulate, sweep and Simulator.init",
   "grid": "of sweep, a Simulator and fo.Method(make, grid)",
-  **dict.fromkeys(("seeds", *_GRIDS), "of sweep and a Simulator with a grid"),
+  "seeds": "of sweep and a Simulator with a grid; simulate takes seed=0",
+  **dict.fromkeys(_GRIDS, "of sweep and a Simulator with a grid"),
   **dict.fromkeys(("test", "validation"), "of a run, and of no method"),
   **dict.fromkeys(_WITH_HISTORY, "of simulate and sweep"),
 }
+
+_RATES = ("learning_rate", "lr", "client_lr", "rate")
 
 
 def check_option_names(
@@ -215,6 +218,8 @@ def check_option_names(
       )
     near = nearest(name, [*option_names, *_NO_OPTIONS])
     hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.RunOptions"
+    if name in _RATES:
+      hint = "a rate belongs to the client's rule, such as optax.sgd(0.1)"
     raise TypeError(f"{name}: is no option; {hint}")
 
 

@@ -205,17 +205,29 @@ class Cell:
     """That of an accuracy of this share on the examples; 0 if not known."""
     return np.sqrt(share * (1 - share) * self.grain(metric))
 
+  def margin(self, metric: str, level: float) -> float:
+    """By how much an accuracy must exceed this level; 0 if not known."""
+    return float(_ERRORS * self.standard_error(metric, level))
+
   @functools.cached_property
-  def num_collapsed(self) -> int:
-    """How many of the settings that were tried collapsed."""
+  def have_collapsed(self) -> np.ndarray:
+    """Which of the settings that were tried collapsed. [settings] bool."""
     if self.tuning is None:
-      return 0
+      return np.zeros(0, bool)
     by, history = self.criterion, self.tuning_runs.history
     pairs = zip(self.tuning.settings, self.tuning.scores, strict=True)
-    return sum(
-      self._is_chance(by.metric, by.direction, history, setting.points, score)
-      for setting, score in pairs
+    return np.array(
+      [
+        self._is_chance(by.metric, by.direction, history, setting.points, score)
+        for setting, score in pairs
+      ],
+      bool,
     )
+
+  @property
+  def num_collapsed(self) -> int:
+    """How many of the settings that were tried collapsed."""
+    return int(self.have_collapsed.sum())
 
   def has_diverged(self, metric: str) -> bool:
     """Whether a seed of the report diverged."""
@@ -253,20 +265,17 @@ class Cell:
     An accuracy must be above the initial model and the most frequent label by
     two standard errors of its examples, if their number is known.
     """
-    levels, noise = [], 0.0
+    levels = []
     if history.rounds[0] == 0 < history.rounds[-1]:
       levels.append(float(history.values(metric, points)[:, 0].mean()))
-    if is_mean := bool(self.grain(metric)):
+    if self.grain(metric):
       levels.append(self.examples_of(metric).largest_class)
     levels = [level for level in levels if np.isfinite(level)]
     if not levels:
       return np.nan
     if direction == "min":
       return min(levels)
-    level = max(levels)
-    if is_mean:
-      noise = _ERRORS * self.standard_error(metric, level)
-    return level + noise
+    return max(levels) + self.margin(metric, max(levels))
 
   def by_seed(self, metric: str) -> dict[int, float]:
     """seed of the report -> a metric after the last round."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.study import statistics
+from fedjax_opt.study import statistics, words
 from fedjax_opt.study.cells import Cell, PointResults
 from fedjax_opt.study.pairs import CLOSE
 
@@ -42,7 +42,10 @@ def check_equal(budgets: Mapping[str, int], hint: str) -> None:
   tuned = {method: n for method, n in budgets.items() if n > 1}
   if len(set(tuned.values())) < 2:
     return
-  text = ", ".join(f"{method} {n}" for method, n in tuned.items())
+  names = map(words.quoted_if_list, tuned)
+  text = ", ".join(
+    f"{m} {n}" for m, n in zip(names, tuned.values(), strict=True)
+  )
   raise ValueError(
     f"budget: methods try different numbers of settings ({text}); give grids "
     f"of one size, or {hint}"
@@ -176,17 +179,20 @@ def num_near_ties(cell: Cell) -> int | None:
   """How many settings tuning does not tell apart from the chosen one.
 
   Such a setting has 0 in the 95 % interval of its paired difference over the
-  seeds of tuning, or its accuracy differs by less than one example. None if
-  nothing was chosen, or with one seed.
+  seeds of tuning, or its accuracy differs by less than one example. One that
+  collapsed does not count. None if nothing was chosen, or with one seed.
   """
   if cell.tuning is None or cell.tuning.best is None:
     return None
   scores = seed_scores(cell)
   if len(scores) < 2:
     return None
-  best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
+  chosen = cell.tuning.settings.index(cell.tuning.best)
+  best = scores[:, [chosen]]
   sign = 1 if cell.criterion.direction == "max" else -1
   lead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
   least = cell.grain(cell.criterion.metric) * (1 - CLOSE)
   is_near = (lead.low <= 0) | (lead.estimate < least)
-  return max(int(is_near.sum()) - 1, 0)  # The best itself does not count.
+  is_near &= ~cell.have_collapsed
+  is_near[chosen] = False
+  return int(is_near.sum())

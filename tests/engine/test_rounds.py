@@ -416,7 +416,7 @@ def test_a_report_has_copies_of_model_and_state():
   )
   reports = []
   fo.sweep(
-    lambda unused: algorithm, {"unused": [1.0, 2.0]}, (), FOUR, seeds=(0, 1),
+    lambda **_: algorithm, {"unused": [1.0, 2.0]}, (), FOUR, seeds=(0, 1),
     rounds=6, eval_every=2,
     evaluate=lambda params, *_: {"train_loss": params["w"][0]},
     on_evaluation=lambda report: reports.append(

@@ -43,7 +43,8 @@ def client_metric(params, data, test, validation=None):
 
 
 def fails(learning_rate):
-  return fo.fed_avg(lambda params, batch, rng: params["no"], optax.sgd(0.1))
+  loss = lambda params, batch, rng: params["no"]
+  return fo.fed_avg(loss, optax.sgd(learning_rate))
 
 
 def of_alpha(seed, alpha):

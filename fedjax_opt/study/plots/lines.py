@@ -2,7 +2,7 @@
 
 import collections
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,12 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 DIVERGED, OUTSIDE = "diverged", "outside the axis"
 # Distance of stacked marks at the end of the axis, as a share of the axis.
 _MARK_HEIGHT = 0.06
+# What later curves would hide is larger by so many points for each of them:
+# markers of values that differ by less than this share of the axis, and lines
+# of which almost all values do.
+_WIDER, _LARGER = 1.4, 2.2
+_NEAR, _ALMOST_ALL = 0.01, 0.9
+_MOST_ABOVE = 3
 # The colour of legend entries that concern all methods.
 GREY = "#606060"
 
@@ -137,6 +143,8 @@ def draw_curves(
   for number, (method, curve) in enumerate(curves.items()):
     color, linestyle, marker = styles[method]
     mean = axis.units(curve.mean)
+    later_curves = list(curves.values())[number + 1 :]
+    num_above, on_line = _num_above(curve, later_curves, axis)
     look = {"color": color, "linestyle": linestyle, "linewidth": 1.3}
     if markers or np.isfinite(mean).sum() == 1:
       look |= {"marker": marker, "markersize": 3.5}
@@ -145,9 +153,15 @@ def draw_curves(
       every = max(len(curves), mean.size // 4)
       first = (number + 1) * every // len(curves) % mean.size
       look |= {"marker": marker, "markersize": 4, "markevery": (first, every)}
+    entries[method] = Line2D([], [], **look)
+    look["linewidth"] += _WIDER * on_line
     # Dashes do not hide the line that they lie on.
     look["zorder"] = 3 if linestyle == LINE_STYLES[0] else 3.1
-    (entries[method],) = axes.plot(curve.x, mean, **look)
+    axes.plot(curve.x, mean, **look)
+    for num in np.unique(num_above[num_above > 0]) if markers else ():
+      larger = {"linestyle": "", "markersize": 3.5 + _LARGER * num}
+      is_below = num_above == num
+      axes.plot(curve.x[is_below], mean[is_below], **look | larger)
     ends = np.sort([axis.units(curve.low), axis.units(curve.high)], axis=0)
     if bars:
       axes.vlines(curve.x, *ends, color=color, lw=1.1, zorder=3)
@@ -159,6 +173,25 @@ def draw_curves(
     look = {"color": GREY, "markersize": 5, "markeredgewidth": 1}
     entries[kind] = Line2D([], [], **_mark_of(kind, axis) | look)
   return entries
+
+
+def _num_above(
+  curve: Curve, later_curves: Sequence[Curve], axis: MetricAxis
+) -> tuple[np.ndarray, int]:
+  """How many later curves lie on each value, [E], and on the line."""
+  at_value, on_line = np.zeros(curve.x.size, int), 0
+  places = axis.shares(curve.mean)
+  for other in later_curves:
+    if not np.array_equal(curve.x, other.x):
+      continue
+    other_places = axis.shares(other.mean)
+    is_shown = ((places >= 0) & (places <= 1)) | (
+      (other_places >= 0) & (other_places <= 1)
+    )
+    is_near = is_shown & (np.abs(places - other_places) < _NEAR)
+    at_value += is_near
+    on_line += is_near.sum() >= _ALMOST_ALL * max(is_shown.sum(), 1)
+  return np.minimum(at_value, _MOST_ABOVE), min(on_line, _MOST_ABOVE)
 
 
 def _mark_ends(

@@ -4,7 +4,7 @@ Axis letters: `E` places on the x axis of a curve.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,6 +117,24 @@ class MetricAxis(NamedTuple):
     """Whether higher places on the axis are better."""
     return self.is_larger_better and not self.is_error
 
+  def shares(self, values: Any) -> np.ndarray:
+    """How high values of the metric are on the axis: 0 to 1; NaN if unknown."""
+    if self.limits is None:
+      return np.full(np.shape(values), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+      scale = np.log if self.is_log else np.asarray
+      places, (low, high) = scale(self.units(values)), scale(self.limits)
+      return (places - low) / (high - low)
+
+  def is_cut(self, curves: Iterable[Curve]) -> bool:
+    """Whether a part of curves or of their intervals is outside of the axis."""
+    values = [
+      part for curve in curves for part in curve[1:] if part is not None
+    ]
+    places = self.shares(np.concatenate([[], *values]))
+    places = places[np.isfinite(places)]
+    return bool(((places < -_ROUNDING) | (places > 1 + _ROUNDING)).any())
+
   def is_outside(self, values: Any) -> np.ndarray:
     """Whether values of the metric are beyond the worse end of the axis."""
     if self.limits is None or self.is_error:
@@ -223,6 +241,27 @@ def _last(line: Curve, is_whole: bool) -> np.ndarray:
 def _ends(parts: Sequence[Any]) -> tuple[float, float]:
   joined = np.concatenate([np.asarray(part, float) for part in parts])
   return float(joined.min()), float(joined.max())
+
+
+def profiles_axis(metric: str, profiles: Iterable[Curve]) -> MetricAxis:
+  """The axis of the values over which the shares of better runs are drawn.
+
+  It is a log axis of errors if more than half of the runs of each method are
+  above 90 %.
+
+  Args:
+    metric: identifier of these values.
+    profiles: shares over values of the metric, in its own unit.
+  """
+  profiles = list(profiles)
+  label, is_percent = metric_name(metric), is_accuracy(metric)
+  axis = MetricAxis(label, factor=100.0 if is_percent else 1.0)
+  high = _HIGH / 100
+  is_high = all(np.interp(high, p.x, p.mean) > 0.5 for p in profiles)
+  if not is_percent or not is_high:
+    return axis
+  label = label.replace("accuracy", "error").replace("Accuracy", "Error")
+  return axis._replace(label=label, is_error=True, is_log=True)
 
 
 def panels_axis(

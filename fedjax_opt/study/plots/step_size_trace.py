@@ -81,7 +81,7 @@ def step_sizes(
   with frame.styled_figure(4.6, 3.1) as figure:
     axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
     if not by_round and num_rounds <= _MAX_MARKED:
-      for start in np.arange(1, num_rounds) * num_steps - 0.5:
+      for start in np.arange(1, num_rounds) * num_steps + 0.5:
         for panel in (axes, below):
           panel.axvline(start, color="#D0D0D0", linewidth=0.6, zorder=1)
     if is_detailed:
@@ -130,7 +130,7 @@ def _draw_detail(axes: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     if len(steps) <= 30:
       look |= {"marker": "o", "markersize": 2.5}
     heights = values.ravel()[steps]
-    (entries[label],) = axes.plot(steps, heights, label=label, **look)
+    (entries[label],) = axes.plot(steps + 1, heights, label=label, **look)
   return entries
 
 
@@ -152,8 +152,8 @@ def _pooled(
   rows = rows.reshape(-1, rows[0].size if by_round else rows.shape[-1])
   size = -(-len(rows) // _MAX_PLACES)
   starts = np.arange(0, len(rows), size)
-  # Rounds are counted from 1, local steps from 0.
-  edges = np.append(starts, len(rows)) - 0.5 + by_round
+  # Rounds and local steps are counted from 1.
+  edges = np.append(starts, len(rows)) + 0.5
   padding = ((0, -len(rows) % size), (0, 0))
   pools = np.pad(rows, padding, constant_values=np.nan)
   return edges, pools.reshape(len(starts), -1)

@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results import names
-from fedjax_opt.results.metric_names import direction, is_accuracy
+from fedjax_opt.results.metric_names import direction
 from fedjax_opt.study.plots.frame import Path, log_scale, tick_label
 from fedjax_opt.study.plots.learning_curves import X_AXES
 from fedjax_opt.study.plots.lines import GREY, draw_curves
@@ -18,6 +18,7 @@ from fedjax_opt.study.plots.metric_axis import (
   Panels,
   as_curve,
   panels_axis,
+  profiles_axis,
 )
 from fedjax_opt.study.plots.panels import (
   PictureOptions,
@@ -34,6 +35,8 @@ _HETEROGENEOUS = {
   "size_sigma": "high",
   "zeta": "high",
 }
+# Rings that are closer than this share of the axis would hide each other.
+_NEAR_RINGS = 0.05
 # If two places are closer than this share of the axis, all are spaced evenly.
 _LEAST_GAP = 0.06
 
@@ -164,6 +167,9 @@ def performance_profiles(
 ) -> Any:
   """Draws the share of runs that are better than each value.
 
+  The values are errors, on a log axis, if more than half of the runs of each
+  method have an accuracy above 90 %.
+
   Args:
     profiles: method -> `Curve` of shares, from 0 to 1, over values of the
       metric in its own unit; or condition -> such a mapping.
@@ -178,26 +184,31 @@ def performance_profiles(
   Raises:
     As `study_curves`; ValueError for shares below 0 or above 1.
   """
-  factor = 100 if is_accuracy(metric) else 1
 
   def checked(name: str, data: Any) -> Curve:
     curve = as_curve(name, data)
     checked_array(name, curve.mean, "[E]", interval="[0, 1]")
-    return curve._replace(x=factor * curve.x)
+    return curve
 
   panels = by_condition("profiles", profiles, checked)
-  axis = MetricAxis("", factor=100.0, limits=(0.0, 102.0))
-  way = "less than" if direction(metric) == "min" else "more than"
-  return draw_conditions(
-    panels,
-    path,
-    lambda axes, condition, styles: draw_curves(
-      axes, panels[condition], styles, axis
-    ),
-    names.metric_name(metric),
-    f"Runs with {way} this value (%)",
-    **look,
-  )
+  of_x = profiles_axis(metric, [c for p in panels.values() for c in p.values()])
+  panels = {
+    condition: {m: c._replace(x=of_x.units(c.x)) for m, c in of.items()}
+    for condition, of in panels.items()
+  }
+  shares = MetricAxis("", factor=100.0, limits=(0.0, 102.0))
+
+  def draw(axes, condition, styles):
+    entries = draw_curves(axes, panels[condition], styles, shares)
+    if of_x.is_log:
+      x = np.concatenate([c.x for c in panels[condition].values()])
+      log_scale(axes.xaxis, (x[x > 0].min(), x.max()))
+    return entries
+
+  way = "less" if of_x.is_error or direction(metric) == "min" else "more"
+  what = "error" if of_x.is_error else "value"
+  label = f"Runs with {way} than this {what} (%)"
+  return draw_conditions(panels, path, draw, of_x.label, label, **look)
 
 
 # Single values: over a hyperparameter, or over a condition.
@@ -240,7 +251,7 @@ def sensitivity(
   axis = panels_axis(metric, panels, by_value=True)
   x = np.concatenate([c.x for panel in panels.values() for c in panel.values()])
 
-  ring = {"marker": "o", "linestyle": "", "markersize": 9}
+  ring = {"marker": "o", "linestyle": ""}
   ring |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
 
   def draw(axes, condition, styles):
@@ -248,20 +259,32 @@ def sensitivity(
 
     curves, options = panels[condition], {"markers": True, "by_value": True}
     entries = draw_curves(axes, curves, styles, axis, **options)
+    drawn: list[tuple[float, float]] = []
     for method, place in rings.get(condition, {}).items():
       # Around the value, or around its mark if it diverged.
       curve, color = curves[method], styles[method].color
       y = axis.units(curve.mean[place])
       if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
         y = axis.worse_end
-      axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **ring)
-      entries["chosen"] = Line2D([], [], color=GREY, **ring)
+      # Of rings at one place, each is around those before it.
+      ring_place = curve.x[place], float(axis.shares(curve.mean[place]))
+      size = 9 + 3.5 * sum(_is_near(ring_place, other) for other in drawn)
+      drawn.append(ring_place)
+      look = {"color": color, "markersize": size, "zorder": 4, "clip_on": False}
+      axes.plot(curve.x[place], y, **look, **ring)
+      entries["chosen"] = Line2D([], [], color=GREY, markersize=9, **ring)
     if _is_log(x):
       log_scale(axes.xaxis)
     return entries
 
   label = names.capitalized(names.name_of(x_name))
   return draw_conditions(panels, path, draw, label, axis.label, **look)
+
+
+def _is_near(first: tuple[float, float], second: tuple[float, float]) -> bool:
+  """Whether rings at (x, share of the axis) would hide each other."""
+  far = abs(first[1] - second[1]) > _NEAR_RINGS
+  return first[0] == second[0] and not far
 
 
 def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:

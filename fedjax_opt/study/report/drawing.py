@@ -145,9 +145,12 @@ def about_curves(
     by_value: as of `panels_axis`.
   """
   counts = set(seeds) - {0}
-  means = [curve.mean for panel in panels.values() for curve in panel.values()]
+  curves = [curve for panel in panels.values() for curve in panel.values()]
+  means = [curve.mean for curve in curves]
+  axis = panels_axis(metric, panels, by_value=by_value)
   return {
-    "axis": panels_axis(metric, panels, by_value=by_value),
+    "axis": axis,
+    "is_cut": axis.is_cut(curves),
     "has_lost": not all(np.isfinite(mean).all() for mean in means),
     "seeds": f"{words.span(counts)} seeds" if counts - {1} else "",
   }

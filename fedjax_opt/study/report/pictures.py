@@ -15,7 +15,11 @@ from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, statistics, words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
+from fedjax_opt.study.plots.metric_axis import (
+  as_curve,
+  panels_axis,
+  profiles_axis,
+)
 from fedjax_opt.study.plots.step_size_trace import FIELDS
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Picture, StudyPictures
@@ -142,25 +146,38 @@ def _differs(study: StudyCells, cost: str) -> bool:
 def _profiles(album: StudyPictures) -> Iterator[Picture]:
   """The share of all runs that are better than each value."""
   study, metric = album.study, album.study.metric
-  matrices = study.matrices
-  runs = np.concatenate([[], *map(np.ravel, matrices.values())])
+  runs = np.concatenate([[], *map(np.ravel, study.matrices.values())])
   runs = runs[np.isfinite(runs)]
   if not is_accuracy(metric) or not runs.size:
     return
   margin = 0.02 * np.ptp(runs) or 0.01
   ends = max(runs.min() - margin, 0), min(runs.max() + margin, 1)
-  levels = np.linspace(*ends, _NUM_THRESHOLDS)
-  way, profiles = direction(metric), {}
-  for method, scores in matrices.items():
-    shares = statistics.performance_profile(scores, levels, direction=way)
-    profiles[album.labels[method]] = plots.Curve(levels, *shares)
+  profiles = _profiles_at(album, np.linspace(*ends, _NUM_THRESHOLDS))
+  axis = profiles_axis(metric, profiles.values())
+  errors = 1 - runs[runs < 1]
+  if axis.is_error and errors.size:
+    places = np.geomspace(
+      1.05 * errors.max(), errors.min() / 1.05, _NUM_THRESHOLDS
+    )
+    profiles = _profiles_at(album, 1 - places)
   yield album.picture(
     "performance_profile",
     profiles,
-    {},
+    {"axis": axis},
     metric=metric,
     interval="share of runs and 95 % interval",
   )
+
+
+def _profiles_at(
+  album: StudyPictures, levels: np.ndarray
+) -> dict[str, plots.Curve]:
+  """method -> the share of its runs that are better than each level."""
+  way, profiles = direction(album.study.metric), {}
+  for method, scores in album.study.matrices.items():
+    shares = statistics.performance_profile(scores, levels, direction=way)
+    profiles[album.labels[method]] = plots.Curve(levels, *shares)
+  return profiles
 
 
 def _clients(album: StudyPictures) -> Iterator[Picture]:

@@ -22,6 +22,8 @@ from fedjax_opt.study.words import condition_label
 
 # A mean accuracy that was higher by more than this before the end is told.
 _LEAST_FALL = 0.02
+# Accuracies that must exceed chance by this much are measured on few examples.
+_LONG_MARGIN = 0.05
 
 
 def answer(study: StudyCells) -> str:
@@ -141,6 +143,7 @@ def limits_of(study: StudyCells) -> list[str]:
       "limits.txt",
       study=study,
       ties=_near_ties(study),
+      margin=_margin_of_chance(study),
       tests=_errors_of_examples(study),
       falls=_falls(study),
       least_fall=_LEAST_FALL,
@@ -177,6 +180,24 @@ def _near_ties(study: StudyCells) -> list[tuple[str, list[int], Cell]]:
       cells.setdefault(cell.method, []).append(cell)
     ties.append((_whose(study, cells), [n for _, n in group], group[0][0]))
   return ties
+
+
+def _margin_of_chance(study: StudyCells) -> tuple[float, int] | None:
+  """By how much accuracies had to exceed chance, if some did, but by less.
+
+  Returns:
+    The largest such margin, and its number of examples; None if it is short.
+  """
+  margins = [(_LONG_MARGIN, 0)]
+  for cell in (verdict.cell for verdict in study.verdicts):
+    metric = cell.criterion.metric if cell.num_collapsed else ""
+    if cell.grain(metric):
+      examples = cell.examples_of(metric)
+      chance = examples.largest_class
+      if cell.tuning.scores[cell.have_collapsed].max() > chance:
+        margins.append((cell.margin(metric, chance), examples.size))
+  margin, size = max(margins)
+  return (margin, size) if size else None
 
 
 def _errors_of_examples(study: StudyCells) -> list[tuple[float, int]]:
@@ -247,9 +268,13 @@ def _whose(study: StudyCells, cells: Mapping[str, Sequence[Cell]]) -> str:
   for method, method_cells in cells.items():
     where = _where(study, method_cells)
     methods.setdefault(where, []).append(study.names[method])
-  return "; ".join(
-    words.names_or_count(names) + where for where, names in methods.items()
-  )
+  parts = []
+  for where, names in methods.items():
+    is_all = len(names) == len(study.methods) > 2
+    who = "every method" if is_all else words.names_or_count(names)
+    parts.append(who + where)
+  text = "; ".join(parts)
+  return re.sub("^every", "Every", text)
 
 
 def _where(study: StudyCells, cells: Sequence[Cell]) -> str:

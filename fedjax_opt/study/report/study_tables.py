@@ -310,11 +310,33 @@ def costs(study: StudyCells) -> tuple[ReportTable | None, ReportTable | None]:
       to_target[-1] |= {_COST_NAMES[TIME]: _time_to_target(study, v)}
     if any(cell.seconds for cell in study.cells):
       in_all[-1] |= {"Time": words.seconds(v.cell.seconds)}
+  in_all = _by_method(study, in_all)
   is_known = [*in_all[0]][-1] != "Method"
   return (
     ReportTable(to_target) if names and study.target is not None else None,
     ReportTable(in_all) if is_known else None,
   )
+
+
+def _by_method(study: StudyCells, rows: Sequence[Row]) -> Sequence[Row]:
+  """A row for each method, if its rows differ only in condition and time.
+
+  The time is then the sum over the conditions.
+  """
+  axes = [capitalized(name_of(name)) for name in axes_of(study)]
+  alike = {}
+  for row in rows:
+    costs = {n: text for n, text in row.items() if n not in (*axes, "Time")}
+    alike[tuple(costs.values())] = costs
+  if not axes or len(alike) > len(study.methods):
+    return rows
+  if "Time" in rows[0]:
+    for row in alike.values():
+      own_cells = [
+        c for c in study.cells if study.labels[c.method] == row["Method"]
+      ]
+      row["Time"] = words.seconds(sum(cell.seconds for cell in own_cells))
+  return list(alike.values())
 
 
 def _time_to_target(study: StudyCells, verdict: Verdict) -> Entry:

@@ -17,7 +17,11 @@ from fedjax_opt.study.numbers import NumberFormat
 
 _WIDTH = 72  # The most characters in a line of a command.
 # Names, and words of a command that fit a phone.
-_WORD = re.compile(r"(?<!\S)(?:&#39;)?-\S{1,36}(?!\S)")
+_WORD = re.compile(
+  r"(?:^ +)?(?<!\S)"
+  r"(?:(?:&#39;)?-\S{1,36}(?: \\$)?(?!\S)|\S{1,36} \\$|-[-\w]+=)",
+  re.MULTILINE,
+)
 _HYPHENATED = re.compile(r"\b[^\W\d]\w{0,11}(?:-\w{1,9}){1,2}\b")
 _GAP = re.compile(" (?=[%=])|(?<==) ")  # In 95 % and α = 0.1.
 # What templates call.
@@ -64,7 +68,7 @@ def _template(name: str) -> Any:
   env.filters["prose"] = lambda text: _whole(_GAP.sub("\u00a0", text))
   env.filters["head"] = lambda text: _GAP.sub("\u00a0", text)
   env.filters["whole"] = _whole
-  env.filters["words"] = lambda text: _whole(text, _WORD)
+  env.filters["lines"] = command_lines
   env.filters["minus"] = lambda text: re.sub(r"(?<!\w)-(?=\d)", "−", text)
   env.filters["command"] = command
   env.globals.update(_GLOBALS)
@@ -78,6 +82,17 @@ def _whole(text: str, pattern: re.Pattern[str] = _HYPHENATED) -> Any:
   escaped = str(markupsafe.escape(text))
   span = r'<span class="whole">\g<0></span>'
   return markupsafe.Markup(pattern.sub(span, escaped))
+
+
+def command_lines(text: str) -> Any:
+  """Commands for HTML: a span for each line, in which words stay whole."""
+  import markupsafe
+
+  line = markupsafe.Markup('<span class="line">{}</span>')
+  lines = str(_whole(text, _WORD)).splitlines(keepends=True)
+  return markupsafe.Markup("").join(
+    line.format(markupsafe.Markup(x)) for x in lines
+  )
 
 
 def command(text: str) -> str:

@@ -53,6 +53,20 @@ def flags(file, label, *arguments):
   ]
 
 
+def test_names_of_rows_are_refused(tmp_path):
+  rows = range(200)
+  frame = pd.DataFrame({"y": [row % 2 for row in rows]})
+  frame["row_id"] = [f"r{row}" for row in rows]
+  path = tmp_path / "rows.csv"
+  frame.to_csv(path, index=False)
+  flags = "--task=table_linear", f"--data_file={path}", "--label_column=y"
+  line = refusal(lambda: loading.load_data(spec_of(*flags)))
+  assert line == (
+    f"data_file={str(path)!r}: column 'row_id': has 200 different texts, more "
+    "than 100; leave it out with ignore_columns='row_id'"
+  )
+
+
 def test_numbers_of_rows_are_noted(file):
   flags = (
     "--task=table_linear", f"--data_file={file}", "--label_column=sick",

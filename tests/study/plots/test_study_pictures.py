@@ -162,6 +162,46 @@ def test_performance_profiles():
   assert axes.get_ylabel() == "Runs with more than this value (%)"
 
 
+def test_high_accuracies_of_profiles_are_errors():
+  levels = np.array([0.8, 0.9, 0.98])
+  of_method = {"a": plots.Curve(levels, np.array([1.0, 0.9, 0.2]))}
+  (axes,) = plots.performance_profiles(of_method, None, **ACCURACY).axes
+  assert axes.get_xlabel() == "Test error (%)"
+  assert axes.get_ylabel() == "Runs with less than this error (%)"
+  assert axes.get_xscale() == "log"
+  x, y = np.transpose(axes.lines[0].get_xydata())
+  np.testing.assert_allclose(x, [20, 10, 2])
+  np.testing.assert_allclose(y, [100, 90, 20])
+  # Of one method at most half of the runs are above 90 %.
+  of_method["b"] = plots.Curve(levels, np.array([1.0, 0.5, 0.2]))
+  (axes,) = plots.performance_profiles(of_method, None, **ACCURACY).axes
+  assert axes.get_xlabel() == "Test accuracy (%)"
+  assert axes.get_xscale() == "linear"
+
+
+def test_lines_and_rings_on_each_other_are_all_seen():
+  x, same = np.array(RATES), np.array([0.5, 0.8, 0.7, 0.6])
+  curves = {name: (x, same) for name in "abc"} | {"d": (x, same - 0.1)}
+  chosen = dict.fromkeys("abc", 0.1) | {"d": 0.1}
+  figure = plots.sensitivity(
+    curves, None, metric="test_accuracy", x_name="client_lr", chosen=chosen
+  )
+  (axes,) = figure.axes
+  lines = [x for x in axes.lines if x.get_linestyle() != "None"]
+  widths = [line.get_linewidth() for line in lines]
+  assert widths[0] > widths[1] > widths[2] == widths[3]
+  # The larger marks of a and b.
+  larger = [x for x in axes.lines if len(x.get_xdata()) == 4 and x not in lines]
+  sizes = [line.get_markersize() for line in (*larger, lines[0])]
+  assert sizes[0] > sizes[1] > sizes[2]
+  rings = [x.get_markersize() for x in axes.lines if len(x.get_xdata()) == 1]
+  assert rings[0] < rings[1] < rings[2]
+  assert rings[3] == rings[0]
+  # In the legend all are alike.
+  handles = figure.legends[0].legend_handles[:4]
+  assert len({line.get_linewidth() for line in handles}) == 1
+
+
 def test_chosen_and_diverged_values():
   (axes,) = plots.sensitivity(
     {"a": (RATES, VALUES), "b": (RATES, VALUES - 0.1)},
