@@ -159,24 +159,3 @@ def test_runs_to_compile_are_command_lines(load):
   module = load("accelerator_compile")
   for run in module.RUNS.values():
     module.ours.parser.parse(["run", *run.flags.split()])
-  sizes = dict.fromkeys(("arguments", "temporary", "results", "code"), 1e9)
-  facts = {"devices": 1, "bytes": sizes, "flops": None, "bytes_accessed": None}
-  facts |= {"exchanges": {}, "loops": [3], "seconds": 7.0, "at_a_time": 4}
-  facts |= {"jax": "0.1", "date": "2026-01-01"}
-  page = module.page({"digits h100": facts, "digits v5e-1": {"error": ""}})
-  title, _, header, _, row = page.splitlines()[-5:]
-  assert "with JAX 0.1; 2026-01-01." in page
-  assert title == "## 1 H100"
-  cells = lambda line: [cell.strip() for cell in line.split("|")][1:-1]
-  assert cells(header) == [
-    "run", "devices", "at a time", "compile s", "GB a device", "GB of state",
-    "fits", "code MB", "kernels of the rest of the round",
-    "kernels of a local step",
-  ]  # fmt: skip
-  of_run = [module.RUNS["digits"].title, "1", "4", "7", "3.00", "1.00", "yes"]
-  assert cells(row) == [*of_run, "1000.0", "0", "3"]
-  large = load("large_models")
-  assert "29M" not in large.page({})
-  header, _, row = large.page({next(iter(large.CASES)): facts}).splitlines()
-  assert cells(header)[:4] == ["model", "for", "clients x model", "devices"]
-  assert cells(row)[:4] == ["29M", "1 chip v5e", "1 x 1", "1"]
