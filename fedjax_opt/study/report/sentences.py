@@ -183,19 +183,19 @@ def _near_ties(study: StudyCells) -> list[tuple[str, list[int], Cell]]:
 
 
 def _margin_of_chance(study: StudyCells) -> tuple[float, int] | None:
-  """By how much accuracies had to exceed chance, if some did, but by less.
+  """By how much accuracies had to exceed chance, where all settings collapsed.
 
   Returns:
     The largest such margin, and its number of examples; None if it is short.
   """
   margins = [(_LONG_MARGIN, 0)]
   for cell in (verdict.cell for verdict in study.verdicts):
-    metric = cell.criterion.metric if cell.num_collapsed else ""
+    is_failed = cell.num_collapsed and cell.have_collapsed.all()
+    metric = cell.criterion.metric if is_failed else ""
     if cell.grain(metric):
       examples = cell.examples_of(metric)
-      chance = examples.largest_class
-      if cell.tuning.scores[cell.have_collapsed].max() > chance:
-        margins.append((cell.margin(metric, chance), examples.size))
+      margin = cell.margin(metric, examples.largest_class)
+      margins.append((margin, examples.size))
   margin, size = max(margins)
   return (margin, size) if size else None
 
