@@ -102,20 +102,26 @@ class Quantity(NamedTuple):
     rule = f", must lie above {self.limit:g}" if self.limit else ""
     if len(values) == 1:
       return text + rule
-    _, low, high = pairs.t_interval(values)
-    return f"{text} ({low:.3g} to {high:.3g}{rule}{self._seeds_needed(among)})"
+    interval = pairs.t_interval(values)
+    if self.verdict(among) != UNDECIDED:
+      return f"{text} ({interval.low:.3g} to {interval.high:.3g}{rule})"
+    widened = ""
+    if interval.high < self.limit:
+      interval = pairs.t_interval(values, power.LEVEL / among)
+      widened = " widened"
+    ends = f"{interval.low:.3g} to {interval.high:.3g}{widened}"
+    seeds = f"{np.sum(values > self.limit)} of {len(values)} seeds above"
+    return f"{text} ({ends}{rule}; {seeds}; {self._seeds_needed(among)})"
 
   def _seeds_needed(self, among: int) -> str:
-    """If undecided, how many seeds would decide it in 80 % of cases."""
-    if self.verdict(among) != UNDECIDED:
-      return ""
+    """How many seeds would decide what is undecided, in 80 % of cases."""
     sd = float(np.std(self.values, ddof=1))
     num = among if self.margin < 0 else 1
     difference = power.smallest_difference(_MAX_SEEDS, sd, num_pairs=num)
     if difference >= abs(self.margin):
-      return f"; more than {_MAX_SEEDS:,} seeds would decide"
+      return f"more than {_MAX_SEEDS:,} seeds would decide"
     num_seeds = power.seeds_needed(abs(self.margin), sd, num_pairs=num)
-    return f"; {num_seeds} seeds would decide"
+    return f"{num_seeds} seeds would decide"
 
 
 class Claim(NamedTuple):

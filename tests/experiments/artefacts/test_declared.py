@@ -256,6 +256,9 @@ def test_one_of_many_quantities_is_not_held_by_chance():
   below = Quantity("it", (-1.0, -0.9, -0.5))
   above = Quantity("other", (1.0, 1.1, 0.9))
   assert below.verdict(1) == "not held"
+  assert below.text(1) == "-0.8 (-1.46 to -0.143)"
+  # Of two, the interval that is tested has a level of 0.975.
+  assert below.text(2).startswith("-0.8 (-1.75 to 0.148 widened; 0 of 3 seeds")
   assert Claim("one", [below]).verdict == "not held"
   assert Claim("two", [below, above]).verdict == "undecided"
   assert Claim("held", [above] * 20).verdict == "held"  # All must be above.
@@ -264,8 +267,8 @@ def test_one_of_many_quantities_is_not_held_by_chance():
 def test_seeds_that_would_decide():
   text_of = lambda *values: Quantity("it", values).text(1)
   # ((1.960 + 0.842) * sd / mean)^2 = 306 for many seeds; t needs three more.
-  assert (
-    text_of(1.0, -1.0, 0.5) == "0.167 (-2.42 to 2.75; 309 seeds would decide)"
+  assert text_of(1.0, -1.0, 0.5) == (
+    "0.167 (-2.42 to 2.75; 2 of 3 seeds above; 309 seeds would decide)"
   )
   assert text_of(1.0, -1.0, 0.01).endswith(
     "; more than 1,000 seeds would decide)"
