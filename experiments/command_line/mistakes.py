@@ -37,6 +37,7 @@ _ELSEWHERE = {
   "participation": ("cohort_size",),
   "rate": ("client_lr", "server_lr"),
   "regularization": ("regularizer", "l2"),
+  "seeds": ("seed",),
   "steps": ("local_steps",),
   "strategy": ("algorithm",),
   "weight_decay": ("l2",),
@@ -125,7 +126,8 @@ def not_a_flag(argument: str, known: Collection[str]) -> str:
   """The message for an argument that does not begin with dashes."""
   name = argument.partition("=")[0]
   if "=" in argument and name in known:
-    return f"{argument!r}: not a flag; did you mean --{argument}?"
+    quoted = f", or --method='NAME {argument}'" if "method" in known else ""
+    return f"{argument!r}: not a flag; did you mean --{argument}{quoted}?"
   if "method" in known and argument in ALGORITHM.registry:
     return f"{argument!r}: not a flag; did you mean --method={argument}?"
   return f"{argument!r}: not a flag; flags are --name=value"

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -179,7 +180,8 @@ def short_labels(labels: Iterable[str], longest: int = _MAX_LABEL) -> list[str]:
 
 def are_numbers(values: Iterable[Any]) -> bool:
   """Whether all values can be on an axis of numbers."""
-  return all(is_real(value) and np.isfinite(value) for value in values)
+  largest = sys.float_info.max
+  return all(is_real(value) and abs(value) <= largest for value in values)
 
 
 def curve(metric: str, x: np.ndarray, per_seed: np.ndarray) -> plots.Curve:

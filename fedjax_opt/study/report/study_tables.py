@@ -110,13 +110,16 @@ def axes_of(study: StudyCells) -> list[str]:
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
-def _names(study: StudyCells, cell: Cell) -> Row:
-  """The columns that identify a cell: its condition and method."""
-  conditions = {
-    capitalized(name_of(name)): all_digits(cell.condition.get(name))
-    for name in axes_of(study)
-  }
-  return conditions | {"Method": study.labels[cell.method]}
+def _row(study: StudyCells, cell: Cell, other_columns: Row) -> Row:
+  """The columns of condition, method, and the others; no head twice."""
+  row = {"Method": study.labels[cell.method]} | other_columns
+  heads = {name: capitalized(name_of(name)) for name in axes_of(study)}
+  return {
+    f"{head} (condition)" if head in row else head: all_digits(
+      cell.condition.get(name)
+    )
+    for name, head in heads.items()
+  } | row
 
 
 # The values.
@@ -146,7 +149,7 @@ def main_table(study: StudyCells, is_wide: bool | None = None) -> ReportTable:
   else:
     for v in study.verdicts:
       value = {name: _value(study, v)}
-      rows.append(_names(study, v.cell) | value | _tried(v))
+      rows.append(_row(study, v.cell, value | _tried(v)))
   tried, lost = ({row[name] for row in rows} for name in (_TRIED, _LOST))
   has_lost = any(count[:1] not in ("0", words.NOTHING) for count in lost)
   left_out = [_TRIED] * (len(tried) == 1) + [_LOST] * (not has_lost)
@@ -192,14 +195,17 @@ def differences(study: StudyCells) -> ReportTable | None:
   numbers = study.numbers
   behind = "Behind the best" + " (points)" * bool(numbers.unit)
   rows = [
-    _names(study, v.cell)
-    | {
-      "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
-      behind: Entry(*numbers.texts(v.behind, True)),
-      "p (Holm)": words.p_value(v.pair.adjusted),
-      "Detectable": numbers.difference(v.pair.detectable),
-      "Best wins (%)": Entry(*_PERCENT.texts(v.probability)),
-    }
+    _row(
+      study,
+      v.cell,
+      {
+        "Verdict": ": ".join(filter(None, [v.kind, v.remark])),
+        behind: Entry(*numbers.texts(v.behind, True)),
+        "p (Holm)": words.p_value(v.pair.adjusted),
+        "Detectable": numbers.difference(v.pair.detectable),
+        "Best wins (%)": Entry(*_PERCENT.texts(v.probability)),
+      },
+    )
     for v in study.verdicts
     if v.pair
   ]
@@ -251,7 +257,7 @@ def settings(study: StudyCells) -> ReportTable:
       chosen_names = [name for name in cell.tuned or chosen if name in chosen]
       parts = [f"{name_of(name)} {chosen[name]}" for name in chosen_names]
       texts = {"Chosen setting": ", ".join(parts) or words.NOTHING}
-    rows.append(_names(study, cell) | texts | _tuning(cell))
+    rows.append(_row(study, cell, texts | _tuning(cell)))
   has_edges = any(_EDGE in str(text) for row in rows for text in row.values())
   notes = [f"{_EDGE} at the edge of the values that were tried."] * has_edges
   num_names = None if is_wide else list(rows[0]).index("Chosen setting") + 1
@@ -292,7 +298,7 @@ def spread(study: StudyCells) -> ReportTable | None:
     parts = spread_of(cell, study.metric)
     if parts is not None:
       columns = {name: numbers.difference(x) for name, x in parts.items()}
-      rows.append(_names(study, cell) | columns)
+      rows.append(_row(study, cell, columns))
   return ReportTable(rows) if rows else None
 
 
@@ -303,13 +309,16 @@ def costs(study: StudyCells) -> tuple[ReportTable | None, ReportTable | None]:
   to_target, in_all = [], []
   for v, of_rounds in zip(study.verdicts, spent, strict=True):
     ends = {c: curve[-1] for c, curve in of_rounds.items() if curve is not None}
-    for rows, values in ((to_target, v.to_target), (in_all, ends)):
-      columns = {_COST_NAMES[c]: words.cost(c, values.get(c)) for c in names}
-      rows.append(_names(study, v.cell) | columns)
+    until, whole = (
+      {_COST_NAMES[c]: words.cost(c, values.get(c)) for c in names}
+      for values in (v.to_target, ends)
+    )
     if TIME in names and v.to_target:
-      to_target[-1] |= {_COST_NAMES[TIME]: _time_to_target(study, v)}
+      until[_COST_NAMES[TIME]] = _time_to_target(study, v)
     if any(cell.seconds for cell in study.cells):
-      in_all[-1] |= {"Time": words.seconds(v.cell.seconds)}
+      whole["Time"] = words.seconds(v.cell.seconds)
+    to_target.append(_row(study, v.cell, until))
+    in_all.append(_row(study, v.cell, whole))
   in_all = _by_method(study, in_all)
   is_known = [*in_all[0]][-1] != "Method"
   return (
@@ -323,7 +332,8 @@ def _by_method(study: StudyCells, rows: Sequence[Row]) -> Sequence[Row]:
 
   The time is then the sum over the conditions.
   """
-  axes = [capitalized(name_of(name)) for name in axes_of(study)]
+  heads = [*rows[0]]
+  axes = heads[: heads.index("Method")]
   alike = {}
   for row in rows:
     costs = {n: text for n, text in row.items() if n not in (*axes, "Time")}
