@@ -338,3 +338,20 @@ def test_exact_gradients_of_many_examples_are_summed_in_float32():
   np.testing.assert_allclose(
     np.asarray(result.params["w"], np.float32), -0.1, rtol=4e-3
   )
+
+
+@pytest.mark.parametrize("client_map", ["vmap", "scan"])
+def test_the_mean_of_equal_messages_is_one_of_them(client_map):
+  """Also of a model in half precision, whose sums would be rounded."""
+  rows = np.arange(300).reshape(-1, 1)
+  data = fo.ClientData.from_partition({"x": np.ones((300, 1), "f")}, rows)
+  loss_fn = lambda params, batch, rng: batch["x"][:, 0] * params
+  result = fo.simulate(
+    fo.fed_avg(loss_fn, optax.sgd(1.0)),
+    jnp.bfloat16(0),
+    data,
+    rounds=1,
+    client_map=client_map,
+    batch_size=1,
+  )
+  assert (result.params, result.params.dtype) == (-1, jnp.bfloat16)

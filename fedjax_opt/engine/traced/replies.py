@@ -362,12 +362,18 @@ def weights_of(clients: Client, records: ClientRecord) -> jax.Array:
   return jnp.where(clients.is_out, 0, records.weight)
 
 
+def type_of_mean(leaf: jax.Array) -> Any:
+  """The type of a message's leaf, or float if it has whole numbers."""
+  return jnp.result_type(leaf.dtype, float)
+
+
 def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
   """[C], [C, ...] -> [...], the weighted sum without rows of weight 0.
 
-  In the type of the leaf, or float if the leaf has whole numbers.
+  In float32, or a wider type of the leaf: in half precision the mean of equal
+  rows would not be a row.
   """
-  dtype = jnp.result_type(leaf.dtype, float)
+  dtype = jnp.promote_types(type_of_mean(leaf), jnp.float32)
   weight = trees.along(weight.astype(dtype), leaf)
   # Padding of a chunk may have computed anything, such as NaN.
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
