@@ -202,13 +202,16 @@ _RATES = ("learning_rate", "lr", "client_lr", "rate")
 
 
 def check_option_names(
-  names: Iterable[str], option_names: Iterable[str] = tuple(DEFAULTS)
+  names: Iterable[str],
+  option_names: Iterable[str] = tuple(DEFAULTS),
+  arguments: Iterable[str] = (),
 ) -> None:
   """Raises TypeError if an option is unknown, with the nearest name.
 
   Args:
     names: the names given.
     option_names: all options that exist.
+    arguments: of the function that takes them, which may have been meant.
   """
   option_names = list(option_names)
   for name in [name for name in names if name not in option_names]:
@@ -216,7 +219,7 @@ def check_option_names(
       raise TypeError(
         f"{name}: is no option, but an argument {_NO_OPTIONS[name]}"
       )
-    near = nearest(name, [*option_names, *_NO_OPTIONS])
+    near = nearest(name, [*option_names, *arguments, *_NO_OPTIONS])
     hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.RunOptions"
     if name in _RATES:
       hint = "a rate belongs to the client's rule, such as optax.sgd(0.1)"
@@ -452,16 +455,7 @@ class Config:
     most_steps = np.atleast_1d(np.max(plan.num_steps(sizes), axis=-1))
     if clock is not None and clock.is_partial:
       plan = dataclasses.replace(plan, min_steps=0)
-    mesh = sharding.make_mesh(
-      options["client_devices"],
-      options["grid_devices"],
-      num_settings or 1,
-      cohort_size,
-      options["model_devices"],
-    )
-    layout = sharding.Layout(
-      mesh, num_settings is not None, options["model_sharding"]
-    )
+    layout = _layout(options, num_settings, cohort_size)
     chunk = chunk_size(
       options["client_map"],
       options["client_chunk"],
@@ -494,6 +488,22 @@ class Config:
     names = [field.name for field in dataclasses.fields(cls)]
     plain_fields = {name: options[name] for name in names if name in options}
     return cls(**plain_fields | resolved)
+
+
+def _layout(
+  options: Mapping[str, Any], num_settings: int | None, cohort_size: int
+) -> sharding.Layout:
+  """The devices of clients, settings and models."""
+  mesh = sharding.make_mesh(
+    options["client_devices"],
+    options["grid_devices"],
+    num_settings or 1,
+    cohort_size,
+    options["model_devices"],
+  )
+  return sharding.Layout(
+    mesh, num_settings is not None, options["model_sharding"]
+  )
 
 
 def _vmaps_points(

@@ -1,5 +1,6 @@
 """Compares methods from Python: all tuned alike, then run with fresh seeds."""
 
+import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -139,7 +140,8 @@ def compare(
     ValueError: naming the invalid argument, before anything is compiled.
     TypeError: naming the argument of a wrong type, likewise.
   """
-  check_option_names(options)
+  arguments_of = inspect.signature(compare).parameters
+  check_option_names(options, arguments=arguments_of)
   if metric is None:
     metric = "client_test_accuracy" if own_models else "test_accuracy"
   check_has_direction(metric)
