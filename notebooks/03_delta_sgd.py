@@ -392,8 +392,8 @@ for j, alpha in enumerate(alphas):
 
 # %% [markdown]
 # An interval that includes 0 does not show a loss. On a CPU a borrowed rate
-# costs a point or less on average (intervals over the few seeds reach 3 points),
-# and the worst rate more than 80. Δ-SGD has no rate,
+# costs a point or less on average (intervals over the few seeds reach 3
+# points), and the worst rate more than 80. Δ-SGD has no rate,
 # but it has $\eta_0$. A step size can shrink at once but grows only slowly, so
 # with few local steps a client does not get far above $\eta_0$.
 #

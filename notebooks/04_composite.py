@@ -192,8 +192,9 @@ for name in methods:
     of_methods[name] = (np.array(history.rounds[1:]), values)
 
 # %% [markdown]
-# *At an edge* means that a chosen rate is the smallest or largest that was tried:
-# another may be better. The grid is small, so that this notebook is quick.
+# *At an edge* means that a chosen rate is the smallest or largest that was
+# tried: another may be better. The grid is small, so that this notebook is
+# quick.
 #
 # F1 is the harmonic mean of precision and recall of the nonzero coefficients.
 # It is 1 if exactly the true ones are found. Lines are means over the seeds,
