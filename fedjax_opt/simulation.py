@@ -11,7 +11,6 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from fedjax_opt import contract
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import SeedOfRun
@@ -37,13 +36,12 @@ _REPORTED = fields.function("(report)")
 
 
 def _check_first(name: str, algorithm: Any) -> None:
-  """Checks that the first argument is an algorithm, and not a model."""
+  """Checks that the first argument is no model; the rest is `Simulator`'s."""
   if isinstance(algorithm, Mapping | np.ndarray | jax.Array):
     raise TypeError(
       f"{name}={brief(algorithm)}: must be an Algorithm; the order is "
       "algorithm, params, data"
     )
-  contract.check_algorithm(name, algorithm)
 
 
 # `params` is checked where it is also known whether it may be a function.

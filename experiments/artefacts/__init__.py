@@ -7,6 +7,7 @@ values.py           values of records, such as 'best train_loss'
 declared_claims.py  claims as they are declared
 views.py            tables and pictures as they are declared
 recipe_runner.py    runs the recipes of an artefact, none twice
+client_labels.py    who has which labels
 captions.py         what ran, said by its flags
 listing.py          all artefacts, and what they cost
 publishing.py       what is published of an artefact

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.study import pairs, power
+from fedjax_opt.study.bootstrap import Interval
 
 VERDICTS = HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 _MAX_SEEDS = 1_000
@@ -84,10 +85,16 @@ class Quantity(NamedTuple):
       return UNDECIDED
     if pairs.t_interval(values).low > self.limit:
       return HELD
-    # All must be above, so only what one of them refutes needs Holm's method,
-    # whose first step this is.
-    interval = pairs.t_interval(values, power.LEVEL / among)
-    return NOT_HELD if interval.high < self.limit else UNDECIDED
+    is_below = self._widened(among).high < self.limit
+    return NOT_HELD if is_below else UNDECIDED
+
+  def _widened(self, among: int) -> Interval:
+    """The interval that refutes, as one of so many.
+
+    All must be above, so only what one of them refutes needs Holm's method,
+    whose first step this is.
+    """
+    return pairs.t_interval(np.asarray(self.values), power.LEVEL / among)
 
   def text(self, among: int) -> str:
     """The mean with its interval, or why there is none, of so many."""
@@ -107,8 +114,7 @@ class Quantity(NamedTuple):
       return f"{text} ({interval.low:.3g} to {interval.high:.3g}{rule})"
     widened = ""
     if interval.high < self.limit:
-      interval = pairs.t_interval(values, power.LEVEL / among)
-      widened = " widened"
+      interval, widened = self._widened(among), " widened"
     ends = f"{interval.low:.3g} to {interval.high:.3g}{widened}"
     seeds = f"{np.sum(values > self.limit)} of {len(values)} seeds above"
     return f"{text} ({ends}{rule}; {seeds}; {self._seeds_needed(among)})"

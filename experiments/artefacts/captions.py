@@ -218,9 +218,9 @@ def _added(
   if phrase := " and ".join(filter(None, added)):
     return [f"instead {phrase}"]
   # Methods that the paper does not have, or other values of what it varies.
+  known = {*itertools.chain(*paper)}
   parts = dict.fromkeys(itertools.chain(*result.recipes))
-  new = [part for part in parts if part not in {*itertools.chain(*paper)}]
-  return [f"also {words.listed(new)}"]
+  return [f"also {words.listed([p for p in parts if p not in known])}"]
 
 
 def _changed(

@@ -43,7 +43,7 @@ IN_STAGES = ("Minibatch SARAH", "BVR-L-SGD")
 NUM_TUNING = 3  # The first seeds, which choose rates.
 
 
-def metric(eps: float, counts_stages: bool = True) -> str:
+def metric(eps: float, counts_stages: bool = False) -> str:
   """The name of the rounds until the squared gradient norm is at most eps.
 
   Args:
@@ -110,10 +110,11 @@ def rounds_to_small_gradient(
   metrics = {}
   for target in eps:
     first = _first(result.history.values("grad_norm_sq"), target)
-    metrics[metric(target, False)] = first[:, None]
+    metrics[metric(target)] = first[:, None]
     with_stages = first if stage is None else first + np.ceil(first / stage)
     is_late = with_stages > rounds
-    metrics[metric(target)] = np.where(is_late, np.nan, with_stages)[:, None]
+    total = np.where(is_late, np.nan, with_stages)
+    metrics[metric(target, counts_stages=True)] = total[:, None]
   points = fo.grid_points(grid, seeds)
   return History([rounds], metrics), [dict(point) for point in points]
 

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 
+from experiments.artefacts import client_labels
 from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Quantity
 from experiments.studies.records import RecordedParts
@@ -65,14 +66,12 @@ def labels(entries: Entries, records: Records) -> list[Block]:
   size = entries["calls"]["options"]["num_clients"]
   blocks: list[Block] = []
   for (alpha,), record in records.items():
-    counts = np.concatenate(list(record.history.metrics.values()), axis=1)
-    counts = counts.astype(int).reshape(-1, size, counts.shape[1])
+    counts = client_labels.counts_of(record)
+    counts = counts.reshape(-1, size, counts.shape[1])
     title = plots.partition_title("dirichlet", float(alpha))
-    draw = functools.partial(
-      plots.label_histogram, counts[0], None, title=title
+    blocks.append(
+      client_labels.picture(f"alpha_{alpha}", counts[0], title, f"α = {alpha}")
     )
-    alt = f"Labels of each client, α = {alpha}"
-    blocks.append(Picture(f"alpha_{alpha}", draw, alt))
     if alpha == "0.01":
       shares = 100 * np.mean((counts > 0).sum(axis=2) <= 2, axis=1)
       text = "Many clients have one or two classes, α = 0.01: more than half"

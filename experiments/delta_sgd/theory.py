@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 import fedjax_opt as fo
+from experiments.artefacts import client_labels
 from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import with_interval
@@ -85,9 +86,6 @@ def label_counts(
 ) -> tuple[History, list[dict[str, Any]]]:
   """How many examples of each label of CIFAR-10 every client draws.
 
-  The draw depends only on the number of examples of a label, 5,000, so the data
-  are not read.
-
   Args:
     alpha: concentration of the Dirichlet distribution.
     num_clients: M.
@@ -98,16 +96,13 @@ def label_counts(
     `class_0` to `class_9` of each client, and the points: the clients of each
     partition.
   """
-  labels = np.repeat(np.arange(10), 5000)
   draw = functools.partial(
     fo.partition.dirichlet,
-    labels, num_clients, alpha, examples_per_client=examples,
+    client_labels.CIFAR10, num_clients, alpha, examples_per_client=examples,
   )  # fmt: skip
   rows = [row for seed in seeds for row in draw(seed=seed)]
-  counts = np.array([np.bincount(labels[r], minlength=10) for r in rows])
-  metrics = {f"class_{c}": counts[:, [c]] for c in range(10)}
   points = [{"seed": s, "client": c} for s in seeds for c in range(num_clients)]
-  return History([0], metrics), points
+  return client_labels.history_of(rows), points
 
 
 # What is shown.

@@ -229,11 +229,11 @@ class Cohort:
       The reply. Its `value` is the mean message.
     """
 
-    types = []  # Of the message's leaves, once it is traced.
+    types = []  # The message's, once it is traced.
 
     def summarize(clients, visited):
       message, state, records = visited
-      types[:] = map(replies.type_of_mean, jax.tree.leaves(message))
+      types[:] = [jax.tree.map(replies.type_of_mean, message)]
       weight = replies.weights_of(clients, records)
       weight = jnp.where(replies.is_counted(clients, records), weight, 0)
       add_up = lambda leaf: replies.weighted_sum(weight, leaf)
@@ -247,9 +247,8 @@ class Cohort:
     mean = replies.mean_of_counted(
       sharding.sum_of_devices(total), clients, records, is_normalized
     )
-    leaves, structure = jax.tree.flatten(mean)
-    leaves = [x.astype(t) for x, t in zip(leaves, types, strict=True)]
-    visited = jax.tree.unflatten(structure, leaves), state, records
+    mean = jax.tree.map(lambda leaf, kind: leaf.astype(kind), mean, *types)
+    visited = mean, state, records
     return replies.reply_of_all(
       self.config, visited, clients, this_phase, self._cohort_share, order
     )

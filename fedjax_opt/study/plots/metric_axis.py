@@ -105,6 +105,12 @@ class MetricAxis(NamedTuple):
     values = np.asarray(values, float)
     return self.factor * (1 - values if self.is_error else values)
 
+  def of_errors(self) -> "MetricAxis":
+    """This axis of an accuracy, with the error in its place."""
+    label = self.label.replace("accuracy", "error")
+    label = label.replace("Accuracy", "Error")
+    return self._replace(label=label, is_error=True)
+
   @property
   def worse_end(self) -> float:
     """The end of the axis where bad values are; NaN without limits."""
@@ -172,8 +178,7 @@ def metric_axis(
     return axis
   is_error = is_percent and _are_high(lines)
   if is_error:
-    label = label.replace("accuracy", "error").replace("Accuracy", "Error")
-    axis = axis._replace(label=label, is_error=True)
+    axis = axis.of_errors()
     lines = [_in_units(curve, axis) for curve in curves]
   good_lines = lines
   if not (shows_all or is_error or metric == "rank"):
@@ -260,8 +265,7 @@ def profiles_axis(metric: str, profiles: Iterable[Curve]) -> MetricAxis:
   is_high = all(np.interp(high, p.x, p.mean) > 0.5 for p in profiles)
   if not is_percent or not is_high:
     return axis
-  label = label.replace("accuracy", "error").replace("Accuracy", "Error")
-  return axis._replace(label=label, is_error=True, is_log=True)
+  return axis.of_errors()._replace(is_log=True)
 
 
 def panels_axis(

@@ -15,7 +15,12 @@ from fedjax_opt.results.metric_names import COSTS, TIME
 from fedjax_opt.results.text_tables import aligned
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import templates
-from fedjax_opt.study.report.study_tables import Entry, ReportTable, axes_of
+from fedjax_opt.study.report.study_tables import (
+  Entry,
+  ReportTable,
+  axes_of,
+  beside,
+)
 from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
 from fedjax_opt.study.verdicts import BEST, Verdict
@@ -121,10 +126,8 @@ def _row(
 ) -> dict[str, Any]:
   """The columns of condition and method, and the others; no name twice."""
   row = {"method": cell.method, **other_columns}
-  return {
-    f"condition_{name}" if name in row else name: cell.condition.get(name)
-    for name in axes_of(study)
-  } | row
+  conditions = {name: cell.condition.get(name) for name in axes_of(study)}
+  return beside(conditions, row, "condition_{}")
 
 
 def _chosen(study: StudyCells, point: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from the verdicts of the study; formats.py writes them.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,13 +113,27 @@ def axes_of(study: StudyCells) -> list[str]:
 def _row(study: StudyCells, cell: Cell, other_columns: Row) -> Row:
   """The columns of condition, method, and the others; no head twice."""
   row = {"Method": study.labels[cell.method]} | other_columns
-  heads = {name: capitalized(name_of(name)) for name in axes_of(study)}
+  conditions = {
+    capitalized(name_of(name)): all_digits(cell.condition.get(name))
+    for name in axes_of(study)
+  }
+  return beside(conditions, row, "{} (condition)")
+
+
+def beside(
+  conditions: Mapping[str, Any], row: Mapping[str, Any], renamed: str
+) -> dict[str, Any]:
+  """The columns of a condition, then those of a row; no name twice.
+
+  Args:
+    conditions: name -> value, of the condition.
+    row: the other columns.
+    renamed: a condition's name, {}, if another column has it.
+  """
   return {
-    f"{head} (condition)" if head in row else head: all_digits(
-      cell.condition.get(name)
-    )
-    for name, head in heads.items()
-  } | row
+    renamed.format(name) if name in row else name: value
+    for name, value in conditions.items()
+  } | dict(row)
 
 
 # The values.

@@ -57,9 +57,9 @@ def test_rounds_are_counted_with_and_without_large_gradients():
   }  # fmt: skip
   history, points = rounds.rounds_to_small_gradient("BVR-L-SGD", 64, **options)
   assert [point["seed"] for point in points] == [0, 1]
-  without = history.values(rounds.metric(1e-2, False))[:, 0]
-  total = history.values(rounds.metric(1e-2))[:, 0]
+  without = history.values(rounds.metric(1e-2))[:, 0]
+  total = history.values(rounds.metric(1e-2, counts_stages=True))[:, 0]
   assert (without >= 1).all()
   # A stage has ceil(1 + 256 / 128) = 3 rounds.
   np.testing.assert_array_equal(total, without + np.ceil(without / 3))
-  assert np.isnan(history.values(rounds.metric(1e-30))).all()
+  assert np.isnan(history.values(rounds.metric(1e-30, True))).all()
