@@ -57,6 +57,12 @@ def test_no_line_is_read_as_a_comment():
     assert not [line for line in lines if line.startswith("%")], name_of(page)
 
 
+def test_no_words_are_said_twice():
+  for page in PAGES + OUTSIDE:
+    twice = re.findall(r"\b((?:[a-zA-Z]+,? ){3,6})\1", page.read_text())
+    assert not twice, name_of(page)
+
+
 def test_texts_are_shown_as_they_are_meant():
   """Docutils needs braces after frac; MyST takes a line "1. So" for a list."""
   programs = REPOSITORY.glob("fedjax_opt/**/*.py")
@@ -246,7 +252,7 @@ def broken_links(page: pathlib.Path) -> list[str]:
     to_heading = anchor and path.suffix == ".md"
     if not path.exists() or (to_heading and anchor not in anchors(path)):
       broken.append(target)
-  return broken
+  return broken + re.findall(r"\[[^]()\n]*\([\w/#]+\.md", text)
 
 
 def test_an_index_of_modules_has_them_all():
