@@ -61,14 +61,17 @@ from experiments.processes import command, executors
 from experiments.reference import joining
 from experiments.single_run import tracking
 from experiments.single_run.job import output_dir_of
-from experiments.single_run.loading import Loader
-from experiments.specification.choice_flags import CHOICE_FLAGS
-from experiments.studies import cell_runs, planned_cells, seeds_needed
+from experiments.studies import (
+  cell_runs,
+  existing_runs,
+  seeds_needed,
+  study_facts,
+)
+from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import FLAGS, Request, read_request
 from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.files import folders, json_files, locks
-from fedjax_opt.results.names import name_of
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import sentences
 from fedjax_opt.study.study import Study
@@ -76,10 +79,6 @@ from fedjax_opt.study.words import condition_label, counted, setting_label
 
 _MARK = "study.json"  # The file that marks the folder of a study.
 _REPORT = "report.html"
-# Flags of a study that say how methods run.
-_HOW_METHODS_RUN = (
-  "jobs", "executor", "report_seeds", "nested", "crossed", "budget",
-)  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -104,11 +103,11 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
   plots.check_installed()
   tracking.check_installed(request.track)
   executors.check(request.executor)
-  planned, existing = _planned_and_existing(request)
+  planned, existing = existing_runs.planned_and_existing(request)
   folder = _folder(request)
   store = Store(folder / "runs")
   cell_runs.check(planned, store, request)
-  cell_runs.check_data(existing, planned, store)
+  existing_runs.check_data(existing, planned, store)
   _check_metric(request, existing)
   with locks.held("output_dir", folder):
     _mark(folder, request)
@@ -122,7 +121,9 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
       _check_metric(request, [cell])
       if request.progress:
         _say(f"[{len(done)}/{len(planned)}]", planned_cell, cell)
-    study = _study(request, argv, planned, existing, done, store.loader)
+    study = study_facts.study_of(
+      request, argv, planned, existing, done, store.loader
+    )
     study.write(folder)
     if request.track is not None:
       tracking.log_study(request.track, folder, study)
@@ -131,44 +132,6 @@ def _main(argv: Sequence[str], done: list[Cell]) -> int:
     return 0
   print("error: every method diverged", file=sys.stderr)
   return 1
-
-
-def _planned_and_existing(
-  request: Request,
-) -> tuple[list[planned_cells.PlannedCell], list[Cell]]:
-  """The cells that are to run, and cells made of existing runs."""
-  if not request.runs:
-    return planned_cells.plan(request), []
-  runs = cell_runs.load_runs(request.runs)
-  if not request.methods:
-    changed = request.changed()
-    unused = request.flags | {
-      n: changed[n] for n in _HOW_METHODS_RUN if n in changed
-    }
-    if name := next(iter(unused), None):
-      raise ValueError(
-        f"{name}={unused[name]}: the runs have their own flags; leave {name} "
-        "out, or give methods too"
-      )
-    varied = cell_runs.varied_among([run.config for run in runs])
-    return [], cell_runs.cells_of_runs(runs, varied)
-  planned, configs = planned_cells.plan(request), [run.config for run in runs]
-  # A flag that differs only between planned cells may be a method's own.
-  varied = list(planned[0].condition)
-  # Defaults that the clients limit count as those of the runs.
-  values = [cell.spec.as_limited_in(configs[0]).values() for cell in planned]
-  for config in values:
-    names = cell_runs.varied_among([*configs, config])
-    varied += [name for name in names if name not in varied]
-  planned = [
-    cell._replace(condition={n: config.get(n) for n in varied})
-    for cell, config in zip(planned, values, strict=True)
-  ]
-  own_labels = [method.get("label") for method in request.methods]
-  unlabelled = [cell for cell in planned if cell.method not in own_labels]
-  existing = cell_runs.cells_of_runs(runs, varied, unlabelled)
-  cell_runs.check_labels(planned, existing)
-  return planned, existing
 
 
 def _folder(request: Request) -> pathlib.Path:
@@ -225,7 +188,7 @@ def _has_all_of(mark: pathlib.Path, fields: Mapping[str, Any]) -> bool:
     return False
 
 
-def _announced(planned: Sequence[planned_cells.PlannedCell]) -> str:
+def _announced(planned: Sequence[PlannedCell]) -> str:
   """The line before the first cell."""
   methods = {cell.method for cell in planned}
   conditions = {condition_label(cell.condition) for cell in planned}
@@ -237,7 +200,7 @@ def _announced(planned: Sequence[planned_cells.PlannedCell]) -> str:
   )
 
 
-def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
+def _say(place: str, planned: PlannedCell, cell: Cell) -> None:
   """Prints a line about a cell that is done."""
   name = cell.method
   if cell.condition:
@@ -257,79 +220,23 @@ def _say(place: str, planned: planned_cells.PlannedCell, cell: Cell) -> None:
   print(f"{place} {name}: {outcome} ({note})", file=sys.stderr)
 
 
-def _study(
-  request: Request,
-  argv: Sequence[str],
-  planned: Sequence[planned_cells.PlannedCell],
-  existing: Sequence[Cell],
-  done: Sequence[Cell],
-  loader: Loader,
-) -> Study:
-  """The study of all cells, in the order in which they were asked for."""
-  key = lambda cell: (cell.method, str(dict(cell.condition)))
-  places = {key(cell): number for number, cell in enumerate(planned)}
-  clients, sizes = cell_runs.setup_of(planned, loader)
-  cells = [*existing, *sorted(done, key=lambda cell: places[key(cell)])]
-  return Study(
-    tuple(cells),
-    request.metric or cell_runs.metric_of(cells),
-    title=request.title or _title(request),
-    target=request.target,
-    about=_shared_facts(planned, cells, sizes),
-    command=command.line("compare", argv[1:]),
-    notes=(
-      *planned_cells.difference_notes(planned),
-      *planned_cells.privacy_notes(planned, existing),
-    ),
-    clients=clients,
-    min_effect=request.min_effect,
-  )
-
-
 def _check_metric(request: Request, cells: Sequence[Cell]) -> None:
   """Checks that these cells measured the metric of the comparison."""
   for cell in cells:
     if cell.report_runs is None:
       continue
-    metric = request.metric or cell_runs.metric_of([cell])
+    metric = request.metric or study_facts.metric_of([cell])
     measured = cell.report_runs.history.metrics
     cell_runs.check_measured(metric, cell.method, measured)
     request.check_numbers(metric)
-
-
-def _title(request: Request) -> str:
-  task = request.flags.get("task", "digits" if request.methods else "runs")
-  return f"Study: {_named(task)}"
-
-
-def _named(value: Any) -> str:
-  """The names of choices for people, separated by commas."""
-  return ", ".join(name_of(name.strip()) for name in str(value).split(","))
-
-
-def _shared_facts(
-  planned: Sequence[planned_cells.PlannedCell],
-  cells: Sequence[Cell],
-  sizes: Mapping[str, str],
-) -> dict[str, Any]:
-  """What all cells share, for the report."""
-  shared = cell_runs.shared_config(cells)
-  if planned:
-    shared |= cell_runs.shared_flags(planned)
-    is_tuned = any(cell.grid for cell in planned)
-    shared |= planned[0].design.facts(is_tuned)
-  if any("examples of a client" in name for name in sizes):
-    shared.pop("examples_per_client", None)
-  named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}
-  return named | sizes | shared | named
 
 
 def _closing(study: Study, folder: pathlib.Path) -> str:
   """The lines that the terminal shows at the end."""
   lines = [*study.table_lines(), "", sentences.answer(study)]
   lines += [f"note: {line}" for line in sentences.limits_of(study)]
-  if cell_runs.AS_READ in study.about:
-    lines.append(study.about[cell_runs.AS_READ])
+  if study_facts.AS_READ in study.about:
+    lines.append(study.about[study_facts.AS_READ])
   return "\n".join([*lines, f"report: {folder / _REPORT}"])
 
 

@@ -11,10 +11,9 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from experiments import compare
 from experiments.command_line import choice_pages
 from experiments.specification import spec
-from experiments.studies import planned_cells, request
+from experiments.studies import planned_cells, request, study_facts
 from experiments.tasks import TASKS, TaskChoice, classification
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
@@ -211,8 +210,8 @@ def test_a_comparison_calls_it_by_its_label():
     ("FedAvg, SGD", "σ = 0.5"),
     ("FedAvg, SGD", "σ = 1"),
   ]
-  assert compare._named("two_blobs,digits") == "Two Blobs, digits"
-  entries = compare._shared_facts(cells, [], {})
+  assert study_facts._named("two_blobs,digits") == "Two Blobs, digits"
+  entries = study_facts._shared_facts(cells, [], {})
   assert (entries["task"], entries["partition"]) == ("Two Blobs", "every n-th")
 
 

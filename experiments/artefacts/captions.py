@@ -17,8 +17,8 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, outcome_of_grid
 from experiments.specification.spec import FLAGS, all_flags
-from experiments.studies.cell_runs import in_common
 from experiments.studies.records import Record
+from experiments.studies.study_facts import in_common
 from fedjax_opt.results.names import format_value, name_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import words

@@ -10,13 +10,15 @@ How `--method=fed_avg --method=scaffold --alpha=1,0.1` becomes a report:
    grid, then the best setting with fresh seeds. `Store.run` returns a run that
    is stored, or runs it by `single_run.execution.perform`. If another cell runs
    it at the same time, it waits for that.
-4. `compare` joins the cells to a `Study`, which tests the differences and
-   writes the report.
+4. `study_facts.study_of` joins the cells to a `Study`, which tests the
+   differences and writes the report.
 
 request.py        the command line, or a study file: methods, conditions, flags
 planned_cells.py  the cells of a study: for each a specification, checked
 cell_runs.py      runs a cell: its tuning grid, then the chosen setting with new
-                  seeds; or makes cells of the folders of runs that are there
+                  seeds
+existing_runs.py  cells made of the folders of runs that are there
+study_facts.py    what a report says of a whole study
 store.py          each run runs once, and is found again by its digest
 records.py        what is kept of a run, for tables, pictures and claims
 seeds_needed.py   how many seeds a study needs, by one that is stored

@@ -2,7 +2,7 @@
 
 compare.py          methods compared from Python
 arguments.py        its arguments: their checks, and their defaults
-study_runs.py       a method of a study, and how each of its cells runs
+problem.py          a method, and the problem on which methods are tuned
 tuning.py           the one way to tune a method on a problem
 sizes.py            how large the model, the clients and the data are
 cells.py            what a method measured under a condition

@@ -15,7 +15,7 @@ from fedjax_opt.results.metric_names import (
 )
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning, words
-from fedjax_opt.study.study_runs import Method
+from fedjax_opt.study.problem import Method
 
 _CONDITION_VALUE = instance_of(
   Hashable,

@@ -19,8 +19,8 @@ from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import arguments, sizes, tuning, words
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.problem import Method, Problem
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.study_runs import Method, StudyRuns
 from fedjax_opt.study.verdicts import check_min_effect, check_target
 
 Clients = ClientData | Population
@@ -167,7 +167,7 @@ def compare(
     criterion, metric, validation is not None, options, is_tuned
   )
   params = inputs.checked_params(params, may_be_function=True)
-  runs = StudyRuns(
+  problem = Problem(
     params=params,
     data=data,
     rounds=rounds,
@@ -178,8 +178,8 @@ def compare(
     design=tuning.Design.of(seeds, report_seeds, nested, crossed),
     own_models=own_models,
   )
-  clients = runs.check(methods, conditions, metric)
-  cells = tuple(_run_all(runs, methods, conditions, progress))
+  clients = problem.check(methods, conditions, metric)
+  cells = tuple(_run_all(problem, methods, conditions, progress))
   shared_options, notes = _shared_and_notes(
     methods, options, conditions[0], [*clients.values()]
   )
@@ -188,7 +188,7 @@ def compare(
     metric,
     title,
     target,
-    _about(runs, list(clients.values()), shared_options, is_tuned),
+    _about(problem, list(clients.values()), shared_options, is_tuned),
     notes=(*notes, *(() if own_models else arguments.notes_of(methods))),
     clients=clients,
     min_effect=min_effect,
@@ -196,7 +196,7 @@ def compare(
 
 
 def _run_all(
-  runs: StudyRuns,
+  problem: Problem,
   methods: Mapping[str, Method],
   conditions: Sequence[Mapping[str, Any]],
   progress: bool,
@@ -206,12 +206,12 @@ def _run_all(
   total = len(methods) * len(conditions)
   with bar(total, "cells") if progress else nullcontext() as progress_bar:
     for condition in conditions:
-      runs_here = runs.under(condition)  # All methods share its clients.
+      here = problem.under(condition)  # All methods share its clients.
       for label, method in methods.items():
         if progress:
           parts = label, words.condition_label(condition)
           progress_bar.set_postfix_str(", ".join(filter(None, parts)))
-        cells[label].append(runs_here.run_cell(label, method, condition))
+        cells[label].append(here.run_cell(label, method, condition))
         if progress:
           progress_bar.update()
   return [*itertools.chain(*cells.values())]
@@ -245,7 +245,7 @@ def _shared_and_notes(
 
 
 def _about(
-  runs: StudyRuns,
+  problem: Problem,
   clients: Sequence[sizes.ClientSummary],
   options: Mapping[str, Any],
   is_tuned: bool,
@@ -253,18 +253,18 @@ def _about(
   """What a report says of all runs, by name.
 
   Args:
-    runs: the study's runs.
+    problem: what the runs share.
     clients: the clients of all conditions.
     options: the options that all runs share.
     is_tuned: whether any method chose among settings.
   """
   return {
-    **sizes.of_task(runs.params, runs.validation, runs.test),
+    **sizes.of_task(problem.params, problem.validation, problem.test),
     **sizes.client_sizes(clients),
     # These options are here for their place in the report, before the others.
     **{name: options[name] for name in sizes.WORK if name in options},
-    "rounds": runs.rounds,
-    **runs.design.facts(is_tuned),
+    "rounds": problem.rounds,
+    **problem.design.facts(is_tuned),
     **{n: v for n, v in options.items() if isinstance(v, int | float | str)},
     **environment.record(),
   }

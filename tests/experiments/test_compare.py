@@ -12,7 +12,7 @@ import pytest
 
 from experiments import compare
 from experiments.single_run import execution, run_output
-from experiments.studies import cell_runs
+from experiments.studies import cell_runs, existing_runs
 from experiments.studies.request import read_request
 from experiments.studies.store import Store
 from fedjax_opt import load_run, statistics
@@ -331,15 +331,15 @@ def test_step_sizes_are_of_the_chosen_setting(tmp_path):
 @pytest.mark.parametrize("part", ["test", "partition"])
 def test_runs_on_other_data_are_not_compared(full_study, part):
   (folder,) = (full_study / "runs").glob("*-fed_avg-sgd-alpha=1.0-1x2-*")
-  (cell,) = cell_runs.cells_of_runs([load_run(folder)], ())
+  (cell,) = existing_runs.cells_of_runs([load_run(folder)], ())
   other = copy.deepcopy(cell)
-  cell_runs.check_data([cell, other], [], None)
+  existing_runs.check_data([cell, other], [], None)
   other.parts[0].run.config["data_digests"][part] = "0"
   with pytest.raises(ValueError, match=rf"has other data \({part}\) than the"):
-    cell_runs.check_data([cell, other], [], None)
+    existing_runs.check_data([cell, other], [], None)
   other.parts[0].run.config["seed"] = [
     7,
     8,
   ]  # Of which there are other clients.
   if part == "partition":
-    cell_runs.check_data([cell, other], [], None)
+    existing_runs.check_data([cell, other], [], None)

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import compare
 from experiments.reference import cells, definition, joining, regrets
-from experiments.studies import cell_runs, records
+from experiments.studies import existing_runs, records
 from tests.helpers import refusals
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
@@ -152,7 +152,7 @@ def test_the_method_that_ran_on_other_data_is_named():
   ran = {"A": "1", "B": "1", "C": "2"}
   found = [("few", method, {"test": number}) for method, number in ran.items()]
   with pytest.raises(ValueError, match=r"few: C has other .* than A; remove"):
-    cell_runs.check_same_data("few", found, "remove one")
+    existing_runs.check_same_data("few", found, "remove one")
 
 
 def definition_with(before, after):

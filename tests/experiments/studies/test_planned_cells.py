@@ -12,6 +12,7 @@ from experiments import compare
 from experiments.command_line.flag_words import arguments
 from experiments.studies import (
   cell_runs,
+  existing_runs,
   planned_cells,
   request,
   seeds_needed,
@@ -59,8 +60,8 @@ def beside_runs(monkeypatch, tmp_path):
       for flags in flags_of_runs
       for cell in planned(*flags)
     ]  # fmt: skip
-    monkeypatch.setattr(cell_runs, "load_runs", lambda folders: runs)
-    return compare._planned_and_existing(asked("--runs=a", *arguments))
+    monkeypatch.setattr(existing_runs, "load_runs", lambda folders: runs)
+    return existing_runs.planned_and_existing(asked("--runs=a", *arguments))
 
   return plan
 

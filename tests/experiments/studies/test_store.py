@@ -10,7 +10,7 @@ import pytest
 
 from experiments import convert
 from experiments.single_run import execution, loading
-from experiments.studies import cell_runs, store
+from experiments.studies import existing_runs, store
 from experiments.studies.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.files import folders, locks
@@ -62,7 +62,7 @@ def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
 def test_a_study_keeps_no_models(runs):
   stored_run = runs.find(SPEC)
   assert stored_run.params is not None
-  (cell,) = cell_runs.cells_of_runs([stored_run], [])
+  (cell,) = existing_runs.cells_of_runs([stored_run], [])
   assert [part.run.params for part in cell.parts] == [None, None]
 
 

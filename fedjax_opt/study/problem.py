@@ -1,4 +1,4 @@
-"""A method of a study, and how each cell of a study from Python runs."""
+"""A method, and the problem on which methods are tuned, both from Python."""
 
 import dataclasses
 import functools
@@ -69,8 +69,8 @@ def _own_parts(data: ClientData, seed: int) -> ExampleParts:
     )
 
 
-class StudyRuns(NamedTuple):
-  """What all cells of a study share, and how they run.
+class Problem(NamedTuple):
+  """What all cells of a study share; it runs a method as a cell.
 
   Attributes:
     params, data, rounds, validation, test, criterion, options: see `compare`.
@@ -108,7 +108,7 @@ class StudyRuns(NamedTuple):
     """
     clients: dict[str, sizes.ClientSummary] = {}
     for i, condition in enumerate(conditions):
-      runs = self.under(condition)
+      problem = self.under(condition)
       for label, method in methods.items():
         # If the first method fails, the fault may be in what all share.
         is_first = label == next(iter(methods))
@@ -122,19 +122,19 @@ class StudyRuns(NamedTuple):
         prefix = "" if is_first else f"methods[{label!r}]: "
         prefix = f"conditions[{i}]: {prefix}" if i else prefix
         try:
-          runs._check_cell(method, condition, "" if i else metric)
+          problem._check_cell(method, condition, "" if i else metric)
         except (TypeError, ValueError) as error:
           raise type(error)(f"{prefix}{error}") from None
       label = condition_label(_of_data(condition))
       if label not in clients:
         seed = self.design.report_seeds[0]
-        data = _of_seed(runs.data, seed)
+        data = _of_seed(problem.data, seed)
         if self.own_models:
-          data = runs.own_parts(data, seed).train
+          data = problem.own_parts(data, seed).train
         clients[label] = sizes.client_summary_of(data)
     return clients
 
-  def under(self, condition: Mapping[str, Any]) -> "StudyRuns":
+  def under(self, condition: Mapping[str, Any]) -> "Problem":
     """The same with the clients of a condition, made once for each seed."""
     data = self.data
     if callable(data):
