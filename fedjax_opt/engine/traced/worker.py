@@ -224,8 +224,8 @@ class Worker:
     # A static number of steps needs no masking under vmap.
     num_steps = config.plan.common_steps or self.num_steps
     # Steps may overwrite their input. XLA would let them overwrite the caller's
-    # model, and so copy that for each client.
-    initial = lax.optimization_barrier(start), rule_state, traces
+    # model, also where a rule keeps it, and so copy that for each client.
+    initial = *lax.optimization_barrier((start, rule_state)), traces
     end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, initial)
     examples = jnp.sum(self._client.batch_sizes, dtype=jnp.int32)
     self._count_gradients(gradients_per_step, examples, None)
