@@ -205,7 +205,7 @@ OTHERS = {
   "help", "kind", "local", "minutes", "nodes", "ntasks", "nthreads", "number",
   "clock", "tiny", "torch_python", "worker",
   "xla_cpu_prefer_vector_width", "xla_force_host_platform_device_count",
-  "zone",
+  "xla_gpu_enable_while_loop_unrolling", "zone",
 }  # fmt: skip
 
 
