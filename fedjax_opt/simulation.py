@@ -32,6 +32,11 @@ from fedjax_opt.results.result import Report, Result
 fields.KINDS[Checkpoints] = fields.instance_of(
   Checkpoints, 'a Checkpoints, such as Checkpoints("folder", every=50)'
 )
+fields.KINDS[ClientData | Population] = fields.instance_of(
+  ClientData | Population,
+  "clients, such as ClientData.from_partition(pool, rows), or a Population; "
+  "the order is algorithm, params, data",
+)
 _REPORTED = fields.function("(report)")
 
 

@@ -37,7 +37,7 @@ _ELSEWHERE = {
   "participation": ("cohort_size",),
   "rate": ("client_lr", "server_lr"),
   "regularization": ("regularizer", "l2"),
-  "seeds": ("seed",),
+  "seeds": ("seed", "report_seeds"),
   "steps": ("local_steps",),
   "strategy": ("algorithm",),
   "weight_decay": ("l2",),
@@ -128,15 +128,18 @@ def not_a_flag(argument: str, known: Collection[str]) -> str:
   if "=" in argument and name in known:
     quoted = f", or --method='NAME {argument}'" if "method" in known else ""
     return f"{argument!r}: not a flag; did you mean --{argument}{quoted}?"
-  if "method" in known and argument in ALGORITHM.registry:
-    return f"{argument!r}: not a flag; did you mean --method={argument}?"
-  return f"{argument!r}: not a flag; flags are --name=value"
+  if argument in ALGORITHM.registry:
+    flag = "method" if "method" in known else "algorithm"
+    return f"{argument!r}: not a flag; did you mean --{flag}={argument}?"
+  is_number = re.match(r"[\d.]+,?", argument)
+  hint = "; a list has commas and no spaces" if is_number else ""
+  return f"{argument!r}: not a flag; flags are --name=value{hint}"
 
 
 def _nearest(name: str, known: Collection[str]) -> Sequence[str]:
   """The flags that were probably meant: --lr is --client_lr or --server_lr."""
   name = name.lower().replace("-", "_")
-  near = [name] if name in known else _ELSEWHERE.get(name)
+  near = [n for n in (name, *_ELSEWHERE.get(name, ())) if n in known]
   if not near:
     short = name.replace("learning_rate", "lr")
     near = [flag for flag in known if flag.endswith(f"_{short}")][:3]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks.fields import NAME, checked, choice, integer
+from fedjax_opt.results import metric_names
 from fedjax_opt.results.history import History
 
 # The hyperparameters of one grid point by name, the seed among them.
@@ -59,7 +60,8 @@ class Criterion:
 
   Attributes:
     metric: name of the metric.
-    direction: 'max' if larger values are better, 'min' if smaller ones are.
+    direction: 'max' if larger values are better, 'min' if smaller ones are. By
+      default what the metric's name says, such as 'min' of a loss; else 'max'.
     rule: how the score follows from the values at the evaluated rounds: the
       'last' value, the 'best' one, the mean of the last `n`, 'mean_last_n', or
       the worst of the last `n`, 'worst_last_n'. With fewer than `n` evaluated
@@ -69,9 +71,14 @@ class Criterion:
   """
 
   metric: str = "test_accuracy"
-  direction: str = "max"
+  direction: str | None = None
   rule: str = "last"
   n: int = 1
+
+  def __post_init__(self):
+    if self.direction is None:
+      way = metric_names.direction(self.metric) or "max"
+      object.__setattr__(self, "direction", way)
 
   def scores(self, history: History) -> np.ndarray:
     """The score of every point, NaN if it has diverged. [S] float64."""

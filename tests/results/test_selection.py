@@ -83,3 +83,9 @@ def test_the_model_before_the_first_round_is_no_choice(rule):
 )
 def test_the_selected_point(points, values, criterion, selected):
   assert selection.select(of_values(**values), points, criterion) == selected
+
+
+def test_by_default_the_name_of_a_metric_says_its_direction():
+  names = ("validation_loss", "test_accuracy", "mine")
+  ways = [Criterion(name).direction for name in names]
+  assert ways == ["min", "max", "max"]
