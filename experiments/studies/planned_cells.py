@@ -207,13 +207,7 @@ def _cell(
   flag_values = typed(values)
   left_out = unused_flags(flag_values, shared_flags.keys() - own_flags.keys())
   flag_values |= {name: all_flags[name].default for name in left_out}
-  try:
-    spec = resolve(flag_values)
-  except ValueError as error:
-    # What is wrong at all values of a flag is said of all that were given.
-    given = lambda match: f"{match[1]}={request.flags.get(match[1], match[2])}"
-    text = re.sub(r"^(\w+)=([^:]*)(?=: belongs to)", given, str(error))
-    raise ValueError(text) from None
+  spec = resolve(flag_values)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   design = tuning.Design.of(spec.seed, fresh, request.nested, request.crossed)
   for seed in (*fresh, *design.crossed_seeds):

@@ -60,13 +60,15 @@ def _own_parts(data: ClientData, seed: int) -> ExampleParts:
       "own_models: clients' own examples are held out in memory; data must be "
       "a ClientData, or a function that returns one"
     )
-  with reworded_errors("own_models"):
-    return ExampleParts.of(
-      data,
-      seed,
-      ("fraction", CLIENT_TEST_FRACTION),
-      ("fraction", VALIDATION_FRACTION),
+  # Seven: one is held out for test, and of the other six one to choose.
+  if (most := int(data.sizes.max())) < 7:
+    raise ValueError(
+      "own_models: a fifth of each client's examples is held out, and a tenth "
+      f"of the rest; the largest client has {most}, and must have 7 or more"
     )
+  fractions = CLIENT_TEST_FRACTION, VALIDATION_FRACTION
+  with reworded_errors("own_models"):
+    return ExampleParts.of(data, seed, *(("fraction", f) for f in fractions))
 
 
 class Problem(NamedTuple):

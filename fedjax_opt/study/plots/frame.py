@@ -4,13 +4,14 @@ import contextlib
 import functools
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.checks import errors, fields
-from fedjax_opt.checks.values import check_instance, check_path
+from fedjax_opt.checks.values import check_instance, check_path, is_real
 from fedjax_opt.files.json_files import atomic_write
 from fedjax_opt.results.names import format_number
 
@@ -223,6 +224,12 @@ def check_installed() -> None:
     ImportError: if it is missing; the message says what to install.
   """
   errors.check_installed("matplotlib", "pictures need matplotlib", "run")
+
+
+def are_numbers(values: Iterable[Any]) -> bool:
+  """Whether all values can be on an axis of numbers."""
+  largest = sys.float_info.max
+  return all(is_real(value) and abs(value) <= largest for value in values)
 
 
 def tick_label(value: float, _: Any = None) -> str:

@@ -9,7 +9,12 @@ from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import checked_array
 from fedjax_opt.results import names
 from fedjax_opt.results.metric_names import direction
-from fedjax_opt.study.plots.frame import Path, log_scale, tick_label
+from fedjax_opt.study.plots.frame import (
+  Path,
+  are_numbers,
+  log_scale,
+  tick_label,
+)
 from fedjax_opt.study.plots.learning_curves import X_AXES
 from fedjax_opt.study.plots.lines import GREY, draw_curves
 from fedjax_opt.study.plots.metric_axis import (
@@ -387,8 +392,7 @@ def study_values(
 
 def _places(x_values: Sequence[Any]) -> np.ndarray:
   """[X], where the values are on the x axis, in increasing order."""
-  are_numbers = all(isinstance(x, int | float | np.number) for x in x_values)
-  if not are_numbers or not np.isfinite(np.array(x_values, float)).all():
+  if not are_numbers(x_values):
     return np.arange(len(x_values), dtype=float)
   x = np.array(x_values, float)
   places = np.log10(x) if _is_log(x) else x
