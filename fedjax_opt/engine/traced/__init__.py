@@ -7,6 +7,7 @@ are traced. It knows nothing of the host's side but the options of a run,
   grid_programs.py  the programs of all points of a grid, and their inputs
   rounds.py         the loop over rounds, and one round of an algorithm
   cohort.py         the clients of a round: `Cohort` and its verbs
+  participants.py   who takes part: drawn clients, their keys and weights
   mapping.py        the work of one client, mapped over the cohort in chunks
   worker.py         one client: `Worker`, its local steps and gradients
   batches.py        the examples of each local step

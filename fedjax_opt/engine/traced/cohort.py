@@ -16,20 +16,15 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt.arrays import sharding, trees
-from fedjax_opt.base import client_output, round_key
+from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
 from fedjax_opt.checks.values import check_integer
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import mapping, replies
 from fedjax_opt.engine.traced.mapping import RoundData
+from fedjax_opt.engine.traced.participants import MAX_PHASES, Participants
 from fedjax_opt.engine.traced.replies import Reply
-from fedjax_opt.engine.traced.worker import Client, Worker
-
-# The most phases that a round may have. Each has its own random keys.
-MAX_PHASES = 8
-# Streams of random keys, by the number that is folded into the round's key: the
-# clients of a phase have 1 + phase, the algorithm and dropouts the next two.
-_ALGORITHM_STREAM, _DROPOUT_STREAM = 1 + MAX_PHASES, 2 + MAX_PHASES
+from fedjax_opt.engine.traced.worker import Worker
 
 
 class PhaseWork(NamedTuple):
@@ -93,17 +88,8 @@ class Cohort:
         if updates have a limit.
       secret_key: [] random key of several rounds, see the property.
     """
-    # Keys are folded from seed, round and client, so no draw depends on what
-    # ran before. For a client that started from an older version, the round is
-    # that of this version.
-    self._run_key = key
-    self._round_key = round_key(key, round)
-    self.clients, self._scale = round_data.clients, round_data.scale
-    if round_data.clients is None:
-      self.clients, self._scale = config.sampler.draw(
-        self._round_key, round, round_data.sizes, config.cohort_size
-      )
-    self.key = jax.random.fold_in(self._round_key, _ALGORITHM_STREAM)
+    self._drawn = Participants(config, key, round, round_data)
+    self.clients, self.key = self._drawn.numbers, self._drawn.key
     self.config, self.round, self.phases = config, round, []
     self.work: dict[int, PhaseWork | None] = {}
     self._round_data, self._part_shapes = round_data, part_shapes
@@ -161,7 +147,7 @@ class Cohort:
 
     A sampler that draws clients by weights does, as it may draw one twice.
     """
-    return self._scale is not None
+    return self._drawn.scale is not None
 
   @property
   def clip_norm(self) -> float | None:
@@ -203,7 +189,7 @@ class Cohort:
       self.config, self._round_data, self._clients_of_phase(0)[2]
     )
     fields = {"clients": self.clients, "first_phase": first}
-    return fields | ({"scale": self._scale} if self.is_scaled else {})
+    return fields | ({"scale": self._drawn.scale} if self.is_scaled else {})
 
   def mean(
     self,
@@ -250,7 +236,7 @@ class Cohort:
     mean = jax.tree.map(lambda leaf, kind: leaf.astype(kind), mean, *types)
     visited = mean, state, records
     return replies.reply_of_all(
-      self.config, visited, clients, this_phase, self._cohort_share, order
+      self.config, visited, clients, this_phase, self._drawn.cohort_share, order
     )
 
   def average(self, reply: Reply, part: Any) -> Any:
@@ -299,7 +285,7 @@ class Cohort:
     messages = trees.take(messages, slice(self.config.cohort_size))
     visited = messages, state, records
     return replies.reply_of_all(
-      self.config, visited, clients, this_phase, self._cohort_share, order
+      self.config, visited, clients, this_phase, self._drawn.cohort_share, order
     )
 
   def pick(
@@ -337,7 +323,7 @@ class Cohort:
     if client is not None:
       self._check_client(client, others_work)
     if others_work:
-      index, all_are_out = self._draw_index(phase)
+      index, all_are_out = self._drawn.draw_index(phase)
       names = {"phase": phase, "label": label, "bytes_down": bytes_down}
       reply = self.each(one_client, broadcast, **names)
       is_lost = ~reply.counted[index] | all_are_out
@@ -349,10 +335,10 @@ class Cohort:
       mapping.visit_one, self.config, self._round_data, visit
     )
     if client is not None:
-      picked = self._clients_of(jnp.array([client], jnp.int32), None)
+      picked = self._drawn.clients_of(jnp.array([client], jnp.int32), None)
       visited = visit_one(self._with_keys(picked, None, phase))
     else:
-      index, _ = self._draw_index(phase)
+      index, _ = self._drawn.draw_index(phase)
       clients, order, computed = self._clients_of_phase(phase)
       # The position of the picked client in the order of computation.
       position = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
@@ -361,7 +347,7 @@ class Cohort:
       visited = sharding.from_shard(position % num_shards, visited)
       picked = trees.take(clients, index[None])
     return replies.reply_of_one(
-      self.config, visited, picked, this_phase, self._cohort_share
+      self.config, visited, picked, this_phase, self._drawn.cohort_share
     )
 
   def cond(
@@ -422,53 +408,13 @@ class Cohort:
       self.phases.append(phase_number)
       return self._round_data.first_phase, None, self._round_data.first_phase
     numbers = mapping.pad_cohort(self.config, self.clients)
-    clients = self._clients_of(numbers, self._scale)
+    clients = self._drawn.clients_of(numbers, self._drawn.scale)
     order = mapping.computing_order(self.config, clients.size)
     in_order = clients if order is None else trees.take(clients, order)
     computed = self._with_keys(
       sharding.local_rows(in_order), self._round_data.starts, phase_number
     )
     return clients, order, computed
-
-  def _clients_of(self, numbers, scale):
-    """The clients with these numbers; M stands for padding."""
-    config, sizes = self.config, self._round_data.sizes
-    size = sizes.at[numbers].get(mode="fill", fill_value=0)
-    weight = self._natural_weights(numbers, size)
-    if scale is None:
-      weight = weight / jnp.maximum(jnp.sum(weight), 1)
-    else:
-      scale = jnp.pad(scale, (0, len(numbers) - len(scale)))
-      weight = weight / self._population_weight() * scale
-    # If states are on the host, only the cohort's rows are here, in its order.
-    positions = jnp.arange(len(numbers), dtype=jnp.int32)
-    row = positions if config.state_is_on_host else numbers
-    pad = lambda leaf: jnp.pad(leaf, (0, len(numbers) - len(leaf)))
-    arrival = jax.tree.map(pad, self._round_data.arrival)
-    is_out = self._is_out(numbers, arrival)
-    return Client(numbers, size, weight, is_out, row, arrival)
-
-  def _is_out(self, numbers, arrival):
-    """[C'] bool: dropped out, an empty place, or a message that is not used."""
-    is_out = numbers >= self.config.num_clients
-    is_out |= self._has_dropped_out(numbers, arrival)
-    if arrival is not None and arrival.is_taken is not None:
-      is_out |= ~arrival.is_taken
-    return is_out
-
-  def _client_keys(self, stream, numbers, arrival):
-    """[C'] random keys of clients, in the stream of this number."""
-    if arrival is None or arrival.staleness is None:
-      key = jax.random.fold_in(self._round_key, stream)
-      return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
-
-    def of_client(staleness, draw, i):
-      key = round_key(self._run_key, self.round - staleness)
-      key = jax.random.fold_in(jax.random.fold_in(key, stream), i)
-      # The same client may start from one version several times.
-      return jnp.where(draw > 0, jax.random.fold_in(key, draw), key)
-
-    return jax.vmap(of_client)(arrival.staleness, arrival.draw, numbers)
 
   def _with_keys(self, clients, starts, phase_number):
     """The same clients, with the locations of their examples and their keys."""
@@ -481,57 +427,8 @@ class Cohort:
       )
     self.phases.append(phase_number)
     location = clients.number if starts is None else starts
-    keys = self._client_keys(1 + phase_number, clients.number, clients.arrival)
+    keys = self._drawn.keys_of(clients, phase_number)
     return clients._replace(location=location, key=keys)
-
-  def _natural_weights(self, numbers, size):
-    """[C'] float, the clients' examples or 1, as `weighting` says."""
-    if self.config.weights_by_examples:
-      return size.astype(float)
-    return (numbers < self.config.num_clients).astype(float)
-
-  def _population_weight(self):
-    """The sum of the natural weights of all clients of the population."""
-    if not self.config.weights_by_examples:
-      return float(self.config.num_clients)
-    return jnp.maximum(jnp.sum(self._round_data.sizes.astype(float)), 1)
-
-  def _cohort_share(self, clients, counted):
-    """The weights of the clients that count, as a part of the population's.
-
-    Args:
-      clients: leaves [C', ...].
-      counted: [C'] bool.
-    """
-    natural = self._natural_weights(clients.number, clients.size)
-    cohort = jnp.sum(natural)
-    normalized = natural / jnp.maximum(cohort, 1)
-    share = jnp.sum(jnp.where(counted, normalized, 0))
-    # Exactly 1 if all clients with a weight count.
-    share = jnp.where(jnp.any((normalized > 0) & ~counted), share, 1)
-    if not self.config.weights_by_examples and not self.config.has_empty_places:
-      places = min(len(counted), self.config.cohort_size)  # Without padding.
-      return share * (places / self.config.num_clients)
-    return share * cohort / self._population_weight()
-
-  def _has_dropped_out(self, numbers, arrival):
-    """[C] bool, which clients drop out; the same in all phases of a round."""
-    if self.config.client_dropout == 0:
-      return jnp.zeros(len(numbers), bool)
-    rate = jnp.float32(self.config.client_dropout)  # In the type of the draws.
-    keys = self._client_keys(_DROPOUT_STREAM, numbers, arrival)
-    return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
-
-  def _draw_index(self, phase):
-    """The index of a client that does not drop out, and whether all do."""
-    key = jax.random.fold_in(self.key, phase)
-    size = self.config.cohort_size
-    if self.config.client_dropout == 0 and not self.config.has_empty_places:
-      index = jax.random.randint(key, (), 0, size, jnp.int32)
-      return index, jnp.array(False)
-    is_out = self._is_out(self.clients, self._round_data.arrival)
-    draws = jax.random.uniform(key, (size,), jnp.float32)
-    return jnp.argmax(jnp.where(is_out, -1, draws)), jnp.all(is_out)
 
   def _check_client(self, client, others_work):
     """Checks that `pick` can take this client."""
