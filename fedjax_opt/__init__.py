@@ -28,8 +28,8 @@ from fedjax_opt.data.population import Population as Population
 from fedjax_opt.engine.client_evaluation import (
   evaluate_clients as evaluate_clients,
 )
-from fedjax_opt.engine.config import GridOptions as GridOptions
-from fedjax_opt.engine.config import RunOptions as RunOptions
+from fedjax_opt.engine.run_options import GridOptions as GridOptions
+from fedjax_opt.engine.run_options import RunOptions as RunOptions
 from fedjax_opt.engine.traced.cohort import Cohort as Cohort
 from fedjax_opt.engine.traced.replies import Reply as Reply
 from fedjax_opt.engine.traced.worker import Worker as Worker

@@ -18,7 +18,7 @@ from fedjax_opt.checks.values import brief
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import (
+from fedjax_opt.engine.run_options import (
   GRID_DEFAULTS,
   GridOptions,
   RunOptions,

@@ -526,7 +526,7 @@ def arguments(name, function):
       values[argument] = number(fields_of(function).get(argument), argument)
       assert values[argument], f"EXAMPLES lacks {argument} of {name}"
   if name in ("simulate", "sweep", "Simulator"):
-    table = fo.engine.config.GRID_DEFAULTS
+    table = fo.engine.run_options.GRID_DEFAULTS
     names = fo.GridOptions if name == "sweep" else fo.RunOptions
     option_names = {*fo.RunOptions.__annotations__, *names.__annotations__}
     values |= {key: table[key] for key in table if key in option_names}

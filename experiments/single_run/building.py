@@ -10,7 +10,7 @@ import fedjax_opt as fo
 from experiments.specification.choice_flags import CLIENT, SERVER
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import Task
-from fedjax_opt.engine.config import GridOptions
+from fedjax_opt.engine.run_options import GridOptions
 from fedjax_opt.rules import step_decay
 from fedjax_opt.transforms import faults
 

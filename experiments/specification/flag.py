@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from experiments.specification import choice_flags
 from experiments.specification.choice_flags import ChoiceFlag
 from fedjax_opt.checks.fields import ANYTHING, Field
-from fedjax_opt.engine.config import GRID_DEFAULTS, PLAIN_EXECUTION
+from fedjax_opt.engine.run_options import GRID_DEFAULTS, PLAIN_EXECUTION
 from fedjax_opt.registry import Hyperparameter
 
 

@@ -24,11 +24,7 @@ from fedjax_opt.checks.fields import (
   integer,
   plain_number,
 )
-from fedjax_opt.engine.config import (
-  GRID_DEFAULTS,
-  GridOptions,
-  RunOptions,
-)
+from fedjax_opt.engine.run_options import GRID_DEFAULTS, GridOptions, RunOptions
 from fedjax_opt.files import json_files
 from fedjax_opt.registry import meanings, read_leaf_paths
 from fedjax_opt.scores import SCORES

@@ -2,7 +2,8 @@
 
 What is settled before anything runs:
 
-  config.py         the options of a run, resolved: `Config`
+  run_options.py    the options of a run, as they are given
+  config.py         the same, resolved: `Config`
   batch_plan.py     how many local steps clients take
   chunks.py         how many clients are vectorized at a time
   clock.py          the timetables of a schedule, as the input of rounds

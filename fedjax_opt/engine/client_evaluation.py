@@ -30,7 +30,8 @@ from fedjax_opt.checks.values import brief, check_count
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import compilation, inputs
-from fedjax_opt.engine.config import Config, check_option_names
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.run_options import check_option_names
 from fedjax_opt.engine.traced.cohort import Cohort
 from fedjax_opt.engine.traced.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from fedjax_opt.engine.config import GRID_DEFAULTS, PLAIN_EXECUTION
+from fedjax_opt.engine.run_options import GRID_DEFAULTS, PLAIN_EXECUTION
 from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import SHA256
 

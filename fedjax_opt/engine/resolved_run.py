@@ -15,8 +15,9 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, client_work, inputs
 from fedjax_opt.engine.clock import Clock, check_is_schedule, timetables_of
-from fedjax_opt.engine.config import PLAIN_EXECUTION, Config
+from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.initial_state import InitialState
+from fedjax_opt.engine.run_options import PLAIN_EXECUTION
 from fedjax_opt.engine.run_state import GridPoints, RunState
 from fedjax_opt.engine.traced import versions
 from fedjax_opt.schedules.timetable import Timetable

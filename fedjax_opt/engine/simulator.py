@@ -17,16 +17,16 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import identity, inputs
 from fedjax_opt.engine.compilation import copies
-from fedjax_opt.engine.config import (
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.feed import lower_draws
+from fedjax_opt.engine.resolved_run import RunResolver
+from fedjax_opt.engine.run_options import (
   DEFAULTS,
   GRID_DEFAULTS,
   PLAIN_EXECUTION,
-  Config,
   GridOptions,
   check_option_names,
 )
-from fedjax_opt.engine.feed import lower_draws
-from fedjax_opt.engine.resolved_run import RunResolver
 from fedjax_opt.engine.run_programs import RunPrograms
 from fedjax_opt.engine.run_state import RunState
 from fedjax_opt.engine.runner import Runner

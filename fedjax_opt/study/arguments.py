@@ -7,7 +7,7 @@ from typing import Any
 from fedjax_opt.checks.fields import instance_of, mapping_of, sequence_of
 from fedjax_opt.checks.values import brief, check_text, check_word
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import DEFAULTS, check_option_names
+from fedjax_opt.engine.run_options import DEFAULTS, check_option_names
 from fedjax_opt.results.metric_names import (
   direction,
   examples_of,

@@ -11,7 +11,7 @@ from fedjax_opt.checks import fields
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import RunOptions, check_option_names
+from fedjax_opt.engine.run_options import RunOptions, check_option_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import environment
 from fedjax_opt.results.metric_names import check_has_direction

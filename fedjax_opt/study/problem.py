@@ -16,8 +16,8 @@ from fedjax_opt.data.example_parts import (
   ExampleParts,
 )
 from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
-from fedjax_opt.engine.config import DEFAULTS
 from fedjax_opt.engine.own_models import OwnModels
+from fedjax_opt.engine.run_options import DEFAULTS
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.metric_names import examples_of
 from fedjax_opt.results.selection import Criterion

@@ -10,7 +10,7 @@ from fedjax_opt.base import Batch, Params, run_key
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import DEFAULTS
+from fedjax_opt.engine.run_options import DEFAULTS
 from fedjax_opt.results.names import format_number
 from fedjax_opt.study.words import span
 

@@ -2,7 +2,8 @@
 
 from fedjax_opt import samplers, simulate
 from fedjax_opt.engine import client_state, inputs
-from fedjax_opt.engine.config import Config, check_option_names
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.run_options import check_option_names
 from tests.helpers import refusals
 from tests.helpers.linear import ALGORITHM, DATA, PARAMS
 
