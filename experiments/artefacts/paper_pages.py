@@ -18,6 +18,7 @@ ran here.
 
 import collections
 import functools
+import itertools
 import pathlib
 import re
 from collections.abc import Callable, Sequence
@@ -25,7 +26,18 @@ from typing import Any
 
 from experiments.artefacts import captions
 from experiments.artefacts.artefact import ORIGINS, Artefact
-from experiments.artefacts.blocks import VERDICTS, Block, Claim, Picture, Table
+from experiments.artefacts.blocks import (
+  HELD,
+  IN_PART,
+  NOT_HELD,
+  UNDECIDED,
+  VERDICTS,
+  Block,
+  Claim,
+  Picture,
+  Table,
+  verdict_of_cases,
+)
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.studies.records import Record
 from fedjax_opt.results.names import capitalized
@@ -34,11 +46,15 @@ from fedjax_opt.study.report import formats
 
 # A verdict that begins an entry of a list, or is a cell of a table.
 _VERDICT = re.compile(rf"(?<=[-|] )\**({'|'.join(VERDICTS)})\**(?=:| \|)")
+_OF_CLAIMS = (HELD, IN_PART, NOT_HELD, UNDECIDED)
 _STATES = ("whole", "reduced", "replaced", "missing")
 # The most quantities of a claim that are written out: on the page of a paper,
 # and on that of an artefact.
 _ON_PAGE, _OF_ARTEFACT = 1, 2
 _COUNTS = ["counts"]  # The lines of the part that has no artefact.
+_PRINCIPAL = re.compile(
+  r"(<!-- claims of (\w+)\n(.*?)-->\n).*?(<!-- end -->)", re.DOTALL
+)
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -104,6 +120,47 @@ class Page:
     parts = [_verdicts_listed(result, chosen), _about(result), *shown]
     return "\n\n".join(filter(None, parts))
 
+  def filled_index(self, text: str, paper: str) -> str:
+    """The index of all papers, with this paper's principal claims made anew.
+
+    They are between `<!-- end -->` and a comment that begins `<!-- claims of
+    PAPER` and has a line for each: the artefact and its size, the beginning of
+    the claim's text, the claim in the table's words, the paper's number.
+    """
+
+    def make(part: re.Match) -> str:
+      if part[2] != paper:
+        return part[0]
+      lines = [line.split(" | ") for line in part[3].strip().splitlines()]
+      rows = [self._principal(paper, *line) for line in lines]
+      heads = ("claim", "in the paper", "here", "verdict")
+      return f"{part[1]}{formats.markdown_rows(heads, rows)}\n{part[4]}"
+
+    return _PRINCIPAL.sub(make, text)
+
+  def _principal(
+    self, paper: str, place: str, begin: str, text: str, number: str
+  ) -> tuple[str, str, str, str]:
+    """The row of a principal claim; its decisive case is written out."""
+    name, size = place.split(", ")
+    result = self.result(self.artefacts[f"{paper}/{name}"], size)
+    cases = _claims(_blocks_named(result, "claim", begin))
+    verdicts = [case.verdict for case in cases]
+    worst = next(v for v in (NOT_HELD, UNDECIDED, HELD) if v in verdicts)
+    case = min(
+      (case for case in cases if case.verdict == worst),
+      key=lambda case: case.deciding[0].margin,
+    )
+    quantity = case.deciding[0]
+    text_of_it = quantity.text(len(case.quantities), is_brief=True)
+    ours = f"{quantity.name}: {text_of_it}; {len(quantity.values)} seeds"
+    if len(cases) > 1:
+      where = case.text.removeprefix(case.of.split("{")[0]).strip()
+      where = where[1:-1] if where.startswith("(") else where
+      ours = f"{where}: {ours}; cases: {_counted(verdicts, VERDICTS)}"
+    link = f"[{text}](../../experiments/{paper}/artefacts/{_file(result)})"
+    return link, number, ours, f"**{verdict_of_cases(verdicts)}**"
+
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def result(self, artefact: Artefact, size: str) -> ArtefactResult:
     """The recorded result of an artefact."""
@@ -119,33 +176,37 @@ class Page:
     """Every artefact: whole; reduced, and how; or missing, and why."""
     rows = [self._row(artefact) for artefact in self.artefacts.values()]
     table = formats.markdown_rows(
-      ("artefact", "shows", "how much of it", "verdicts"), rows
+      ("artefact", "shows", "how much of it", "verdicts, by case"), rows
     )
     return f"# All artefacts of the paper\n\n{self._counts()}\n\n{table}\n"
 
   def _counts_beside(self, shown_words: Sequence[str]) -> str:
     """The counts, also of the verdicts that a page does not show."""
-    all_words = [claim.verdict for claim in self._distinct_claims()]
+    claims = itertools.chain(*self._distinct_claims().values())
+    all_words = [claim.verdict for claim in claims]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
     text = _counted([*counter.elements()], VERDICTS) or "none"
     return (
-      f"{self._counts()}\n- Not on this page: {text} ([all "
+      f"{self._counts()}\n- All cases of claims: "
+      f"{_counted(all_words, VERDICTS)}. Not on this page: {text} ([all "
       "claims](artefacts/README.md); [the words](../../docs/papers/index.md"
       "#verdicts))."
     )
 
-  def _distinct_claims(self) -> list[Claim]:
-    """All claims; one that an earlier artefact has, of the same runs, once."""
-    claims: list[Claim] = []
+  def _distinct_claims(self) -> dict[tuple[str, str], list[Claim]]:
+    """Artefact and claim -> its cases.
+
+    A case that an earlier artefact has, of the same runs, is left out.
+    """
+    claims = collections.defaultdict(list)
     decided: set[str] = set()
     for artefact in self.artefacts.values():
       for size in self.sizes(artefact)[:1]:
-        by_values = [
-          (claim, str(claim.quantities))
-          for claim in _claims(self.result(artefact, size).blocks)
-        ]
-        claims += [claim for claim, own in by_values if own not in decided]
-        decided.update(own for _, own in by_values)
+        own = _claims(self.result(artefact, size).blocks)
+        for claim in own:
+          if str(claim.quantities) not in decided:
+            claims[artefact.name, claim.of or claim.text].append(claim)
+        decided.update(str(claim.quantities) for claim in own)
     return claims
 
   def _counts(self) -> str:
@@ -159,14 +220,17 @@ class Page:
       if states:
         counted = _counted(states, _STATES)
         parts.append(f"{capitalized(words)}: {len(states)} ({counted}).")
-    decided = self._distinct_claims()
     for words, is_ours in (
       ("Claims of the paper", False),
       ("Our claims", True),
     ):
-      texts = [claim.verdict for claim in decided if claim.is_ours == is_ours]
+      texts = [
+        verdict_of_cases([case.verdict for case in cases])
+        for cases in self._distinct_claims().values()
+        if cases[0].is_ours == is_ours and not cases[0].uncounted
+      ]
       if texts:
-        parts.append(f"{words}: {_counted(texts, VERDICTS)}.")
+        parts.append(f"{words}: {_counted(texts, _OF_CLAIMS)}.")
     return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
@@ -318,7 +382,9 @@ def _tables_and_pictures(
 
 
 def _text_of(claim: Claim) -> str:
-  return claim.text + (" (our own test)" if claim.is_ours else "")
+  ours = " (our own test)" if claim.is_ours else ""
+  why = f" (not counted: {claim.uncounted})" if claim.uncounted else ""
+  return f"{claim.text}{ours}{why}"
 
 
 def _verdicts_listed(result: ArtefactResult, blocks: Sequence[Block]) -> str:

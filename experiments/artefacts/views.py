@@ -20,7 +20,7 @@ from fedjax_opt import plots, statistics
 from fedjax_opt.results.names import capitalized, metric_name
 from fedjax_opt.study.plots import panels
 from fedjax_opt.study.plots.lines import draw_curves
-from fedjax_opt.study.plots.metric_axis import metric_axis
+from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
 from fedjax_opt.study.report.drawing import curve
 
 
@@ -77,6 +77,8 @@ class PictureDeclaration(NamedTuple):
     x: see `kind`.
     x_name: what the last parts of the keys are.
     transposed: whether the keys are reversed first.
+    each_seed: whether 'curves' have a thin line for each seed, and no bands.
+    guess: the accuracy of a constant guess, for a line; None for no line.
   """
 
   name: str
@@ -90,6 +92,8 @@ class PictureDeclaration(NamedTuple):
   x: Sequence[str] = ()
   x_name: str = ""
   transposed: bool = False
+  each_seed: bool = False
+  guess: float | None = None
 
 
 Declaration = TableDeclaration | PictureDeclaration
@@ -207,14 +211,45 @@ def _draw_curves(declared: PictureDeclaration, panels: Panels) -> Any:
     title: {row: curve_of(record, ACCURACY) for row, record in panel.items()}
     for title, panel in panels.items()
   }
-  return plots.study_curves(
+  records = [record for rows in panels.values() for record in rows.values()]
+  no_bands = lambda curve: curve._replace(low=None, high=None)
+  if declared.each_seed:
+    curves = {
+      title: {row: no_bands(line) for row, line in panel.items()}
+      for title, panel in curves.items()
+    }
+  styles = plots.method_styles(declared.rows)
+  figure = plots.study_curves(
     curves,
     None,
     metric=ACCURACY,
     x_label="Communication round",
-    interval=_interval([r for rows in panels.values() for r in rows.values()]),
-    styles=plots.method_styles(declared.rows),
+    interval=_lines_of(declared, records),
+    styles=styles,
   )
+  for axes, panel in zip(figure.axes, panels.values(), strict=False):
+    _add_to_curves(declared, axes, panel, styles)
+  return figure
+
+
+def _lines_of(declared: PictureDeclaration, records: Sequence[Record]) -> str:
+  """What the lines of 'curves' are."""
+  lines = "mean; thin: each seed" if declared.each_seed else _interval(records)
+  return lines + "; dotted: a constant guess" * (declared.guess is not None)
+
+
+def _add_to_curves(declared: PictureDeclaration, axes, panel, styles) -> None:
+  """Adds the lines of seeds, and of a guess, to a panel of accuracies."""
+  if declared.each_seed:
+    for row, record in panel.items():
+      values = 100 * record.history.values(ACCURACY).T
+      look = {"color": styles[row][0], "linewidth": 0.6, "alpha": 0.7}
+      axes.plot(record.history.rounds, values, zorder=2.5, **look)
+  if declared.guess is not None:
+    guess = 100 * declared.guess
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, guess - 0.05 * (high - low)), high)
+    axes.axhline(guess, color="0.4", linewidth=0.8, linestyle=":")
 
 
 def _draw_values(declared: PictureDeclaration, panels: Panels) -> Any:
@@ -317,20 +352,53 @@ def _draw_panel(
   axes, row: Mapping[str, Record], metric: str, styles
 ) -> dict[str, Any]:
   """Draws one panel; returns the entries of its legend."""
-  curves = {
-    method: curve_of(record, metric)
-    for method, record in row.items()
-    if metric in record.history.metrics
-  }
-  curves = {
-    method: line
-    for method, line in curves.items()
-    if np.isfinite(line.mean).any()
-  }
+  curves, names = {}, {}
+  for method, record in row.items():
+    if metric in record.history.metrics:
+      line, num_lost = _curve_of_runs_that_end(record, metric)
+      if np.isfinite(line.mean).any():
+        curves[method] = line
+        lost = f" (without {num_lost} of {len(record.points)} that diverged)"
+        names[method] = method + lost * (num_lost > 0)
   axes.xaxis.get_major_locator().set_params(integer=True)  # Rounds.
   if metric == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)
   if not curves:
     return {}
   axis = metric_axis(metric, list(curves.values()))
-  return draw_curves(axes, curves, styles, axis)
+  axis = _without_start(axis, curves) if "loss" in metric else axis
+  entries = draw_curves(axes, curves, styles, axis)
+  return {names.get(name, name): entry for name, entry in entries.items()}
+
+
+def _curve_of_runs_that_end(
+  record: Record, metric: str
+) -> tuple[plots.Curve, int]:
+  """The curve of the seeds that did not diverge, and how many did.
+
+  If all did, it is the curve of all.
+  """
+  values = record.history.values(metric)
+  is_lost = ~np.isfinite(values[:, -1])
+  if is_lost.all() or not is_lost.any():
+    return curve_of(record, metric), 0
+  rounds = np.asarray(record.history.rounds, float)
+  return curve(metric, rounds, values[~is_lost]), int(is_lost.sum())
+
+
+# A loss before training that takes this share of an axis stays outside.
+_WORTH_CUTTING = 0.4
+
+
+def _without_start(
+  axis: MetricAxis, curves: Mapping[str, plots.Curve]
+) -> MetricAxis:
+  """The axis of a loss without its value before training, if that is far."""
+  if axis.limits is None or axis.is_log:
+    return axis
+  low, high = axis.limits
+  later = [line.mean[1:] for line in curves.values()]
+  highest = np.nanmax(np.concatenate([*later, [-np.inf]]))
+  top = highest + 0.05 * (highest - low)
+  is_worth = low < top < high - _WORTH_CUTTING * (high - low)
+  return axis._replace(limits=(low, float(top))) if is_worth else axis

@@ -10,11 +10,11 @@ import pytest
 
 from experiments.artefacts import declared_claims, definitions, views
 from experiments.artefacts.artefact import GridChoices
-from experiments.artefacts.blocks import Claim, Quantity
+from experiments.artefacts.blocks import Claim, Quantity, verdict_of_cases
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
 from tests.helpers import refusals
-from tests.helpers.artefact_records import record
+from tests.helpers.artefact_records import claims, filled, record
 from tests.helpers.refusals import refusal
 
 POINTS = [{"seed": 0}, {"seed": 1}]
@@ -275,3 +275,37 @@ def test_seeds_that_would_decide():
   )
   assert text_of(0.0, 0.0).endswith("; more than 1,000 seeds would decide)")
   assert text_of(1.0, 1.1, 0.9) == "1 (0.752 to 1.25)"  # It is decided.
+
+
+def test_runs_that_end_at_chance_are_counted_and_stay_in():
+  ends = {"Δ-SGD": [0.95, 0.96, 0.97]}
+  finals = lambda key: ends.get(key[0], [0.11, 0.94, 0.93])
+  found = filled("delta_sgd/table1", "cpu", finals)
+  claim = next(iter(claims("delta_sgd/table1", found).values()))
+  assert claim.verdict == "undecided"
+  assert claim.because(1).split("; ")[-3:] == [
+    "SGD ended at chance at 1 of 3 seeds",
+    "the median is 4)",
+    "and 6 more undecided",
+  ]
+  assert "would decide" not in claim.deciding[0].text(7, is_brief=True)
+
+
+def test_a_run_that_diverges_later_has_no_value_before_either():
+  curves = [[0.5, 1e9, NAN], [0.5, 0.4, 0.3]]
+  found = record({"train_loss": curves}, [{}, {}], rounds=[0, 50, 100])
+  for words in ("train_loss at 60", "train_loss after 50 %"):
+    np.testing.assert_array_equal(value(words).compute(found), [NAN, 0.4])
+
+
+@pytest.mark.parametrize(
+  ("cases", "verdict"),
+  [
+    (["held", "held"], "held"),
+    (["held", "undecided"], "undecided"),
+    (["held", "undecided", "not held"], "in part"),
+    (["undecided", "not held"], "not held"),
+  ],
+)
+def test_a_claim_with_several_cases(cases, verdict):
+  assert verdict_of_cases(cases) == verdict
