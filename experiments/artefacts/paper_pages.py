@@ -187,10 +187,9 @@ class Page:
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
     text = _counted([*counter.elements()], VERDICTS) or "none"
     return (
-      f"{self._counts()}\n- All cases of claims: "
-      f"{_counted(all_words, VERDICTS)}. Not on this page: {text} ([all "
-      "claims](artefacts/README.md); [the words](../../docs/papers/index.md"
-      "#verdicts))."
+      f"{self._counts()}\n- Cases: {_counted(all_words, VERDICTS)}; not on "
+      f"this page: {text} ([all](artefacts/README.md); [the "
+      "words](../../docs/papers/index.md#verdicts))."
     )
 
   def _distinct_claims(self) -> dict[tuple[str, str], list[Claim]]:

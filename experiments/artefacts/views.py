@@ -42,6 +42,7 @@ class TableDeclaration(NamedTuple):
     deviation: whether standard deviations are shown too.
     less: a row; what is shown are the differences to it.
     bold: keys that are printed in bold.
+    turned: whether each column of the keys has a row; `corner` names these.
   """
 
   rows: Sequence[str]
@@ -56,6 +57,7 @@ class TableDeclaration(NamedTuple):
   deviation: bool = False
   less: str | None = None
   bold: Sequence[Sequence[str]] = ()
+  turned: bool = False
 
 
 class PictureDeclaration(NamedTuple):
@@ -140,7 +142,11 @@ def table(declared: TableDeclaration, records: Records) -> Table | None:
       cells.append(_cell(declared, records, (row, column, *at)))
     if set(cells) != {NOT_RUN}:
       lines.append([row, *cells])
-  return Table(heads, lines, declared.title) if columns else None
+  if not columns:
+    return None
+  if declared.turned:
+    heads, *lines = map(list, zip(heads, *lines, strict=True))
+  return Table(heads, lines, declared.title)
 
 
 def _values_table(declared: TableDeclaration, records: Records) -> Table | None:

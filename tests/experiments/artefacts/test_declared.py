@@ -124,6 +124,9 @@ def test_a_table():
     ["A", "60.0", "-", "90.0"],
     ["B", "50.0", "69.9", "70.0"],
   ]
+  turned = views.table(declared._replace(turned=True, corner="it"), FOUND)
+  assert turned.columns == ["it", "A", "B"]
+  assert turned.rows == [["Y", "60.0", "50.0"], ["x", "90.0", "70.0"]]
   less = views.table(declared._replace(less="B"), FOUND)
   assert less.rows[0] == ["A", "10 points", "20 points"]
   bold = views.table(declared._replace(bold=[["A", "x"]]), FOUND)
