@@ -52,9 +52,6 @@ _STATES = ("whole", "reduced", "replaced", "missing")
 # and on that of an artefact.
 _ON_PAGE, _OF_ARTEFACT = 1, 2
 _COUNTS = ["counts"]  # The lines of the part that has no artefact.
-_PRINCIPAL = re.compile(
-  r"(<!-- claims of (\w+)\n(.*?)-->\n).*?(<!-- end -->)", re.DOTALL
-)
 _PART = re.compile(r"(<!-- (?!end )(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -115,51 +112,10 @@ class Page:
       if kind in ("columns", "where"):
         chosen.append(_narrowed(chosen.pop(), kind, value))
       else:
-        chosen += _blocks_named(result, kind, value)
+        chosen += blocks_named(result, kind, value)
     shown = _tables_and_pictures(result, chosen, "figures")
     parts = [_verdicts_listed(result, chosen), _about(result), *shown]
     return "\n\n".join(filter(None, parts))
-
-  def filled_index(self, text: str, paper: str) -> str:
-    """The index of all papers, with this paper's principal claims made anew.
-
-    They are between `<!-- end -->` and a comment that begins `<!-- claims of
-    PAPER` and has a line for each: the artefact and its size, the beginning of
-    the claim's text, the claim in the table's words, the paper's number.
-    """
-
-    def make(part: re.Match) -> str:
-      if part[2] != paper:
-        return part[0]
-      lines = [line.split(" | ") for line in part[3].strip().splitlines()]
-      rows = [self._principal(paper, *line) for line in lines]
-      heads = ("claim", "in the paper", "here", "verdict")
-      return f"{part[1]}{formats.markdown_rows(heads, rows)}\n{part[4]}"
-
-    return _PRINCIPAL.sub(make, text)
-
-  def _principal(
-    self, paper: str, place: str, begin: str, text: str, number: str
-  ) -> tuple[str, str, str, str]:
-    """The row of a principal claim; its decisive case is written out."""
-    name, size = place.split(", ")
-    result = self.result(self.artefacts[f"{paper}/{name}"], size)
-    cases = _claims(_blocks_named(result, "claim", begin))
-    verdicts = [case.verdict for case in cases]
-    worst = next(v for v in (NOT_HELD, UNDECIDED, HELD) if v in verdicts)
-    case = min(
-      (case for case in cases if case.verdict == worst),
-      key=lambda case: case.deciding[0].margin,
-    )
-    quantity = case.deciding[0]
-    text_of_it = quantity.text(len(case.quantities), is_brief=True)
-    ours = f"{quantity.name}: {text_of_it}; {len(quantity.values)} seeds"
-    if len(cases) > 1:
-      where = case.text.removeprefix(case.of.split("{")[0]).strip()
-      where = where[1:-1] if where.startswith("(") else where
-      ours = f"{where}: {ours}; cases: {_counted(verdicts, VERDICTS)}"
-    link = f"[{text}](../../experiments/{paper}/artefacts/{_file(result)})"
-    return link, number, ours, f"**{verdict_of_cases(verdicts)}**"
 
   @functools.cache  # noqa: B019 - A page lives as long as what it shows.
   def result(self, artefact: Artefact, size: str) -> ArtefactResult:
@@ -185,9 +141,9 @@ class Page:
     claims = itertools.chain(*self._distinct_claims().values())
     all_words = [claim.verdict for claim in claims]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
-    text = _counted([*counter.elements()], VERDICTS) or "none"
+    text = counted([*counter.elements()], VERDICTS) or "none"
     return (
-      f"{self._counts()}\n- Cases: {_counted(all_words, VERDICTS)}; not on "
+      f"{self._counts()}\n- Cases: {counted(all_words, VERDICTS)}; not on "
       f"this page: {text} ([all](artefacts/README.md); [the "
       "words](../../docs/papers/index.md#verdicts))."
     )
@@ -201,7 +157,7 @@ class Page:
     decided: set[str] = set()
     for artefact in self.artefacts.values():
       for size in self.sizes(artefact)[:1]:
-        own = _claims(self.result(artefact, size).blocks)
+        own = claims_of(self.result(artefact, size).blocks)
         for claim in own:
           if str(claim.quantities) not in decided:
             claims[artefact.name, claim.of or claim.text].append(claim)
@@ -217,8 +173,8 @@ class Page:
         if artefact.origin == origin
       ]
       if states:
-        counted = _counted(states, _STATES)
-        parts.append(f"{capitalized(words)}: {len(states)} ({counted}).")
+        num_of_states = counted(states, _STATES)
+        parts.append(f"{capitalized(words)}: {len(states)} ({num_of_states}).")
     for words, is_ours in (
       ("Claims of the paper", False),
       ("Our claims", True),
@@ -229,7 +185,7 @@ class Page:
         if cases[0].is_ours == is_ours and not cases[0].uncounted
       ]
       if texts:
-        parts.append(f"{words}: {_counted(texts, _OF_CLAIMS)}.")
+        parts.append(f"{words}: {counted(texts, _OF_CLAIMS)}.")
     return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
@@ -252,16 +208,16 @@ class Page:
     state = self.state(artefact)
     short = captions.in_short(captions.reduction(result))
     text = f"{state}: {', '.join(short)}" if short else state
-    texts = [claim.verdict for claim in _claims(result.blocks)]
-    counts = _counted(texts, VERDICTS)
-    return f"[{title}]({_file(result)})", artefact.title, text, counts
+    texts = [claim.verdict for claim in claims_of(result.blocks)]
+    counts = counted(texts, VERDICTS)
+    return f"[{title}]({file_name(result)})", artefact.title, text, counts
 
 
-def _claims(blocks: Sequence[Block]) -> list[Claim]:
+def claims_of(blocks: Sequence[Block]) -> list[Claim]:
   return [block for block in blocks if isinstance(block, Claim)]
 
 
-def _counted(texts: Sequence[str], words: Sequence[str]) -> str:
+def counted(texts: Sequence[str], words: Sequence[str]) -> str:
   """How often each of these words occurs."""
   return ", ".join(f"{texts.count(w)} {w}" for w in words if w in texts)
 
@@ -278,18 +234,18 @@ def _about(result: ArtefactResult) -> str:
   sentences = [f"{title_of(artefact)}. {paper}{setting}."]
   if facts := dict.fromkeys([*ran, *short]):
     sentences.append(f"Here: {'; '.join(facts)}.")
-  sentences.append(f"[All of it](artefacts/{_file(result)}).")
+  sentences.append(f"[All of it](artefacts/{file_name(result)}).")
   return " ".join(sentences)
 
 
-def _file(result: ArtefactResult) -> str:
+def file_name(result: ArtefactResult) -> str:
   return f"{result.artefact.own_name}-{result.size}.md"
 
 
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _blocks_named(result: ArtefactResult, kind: str, begin: str) -> list[Block]:
+def blocks_named(result: ArtefactResult, kind: str, begin: str) -> list[Block]:
   """The pictures, tables or claims whose names begin with a text.
 
   Raises:
@@ -392,7 +348,7 @@ def _verdicts_listed(result: ArtefactResult, blocks: Sequence[Block]) -> str:
   entries = [
     f"- **{claim.verdict}**: {_text_of(claim)}.<br>"
     f"<sub>{claim.because(_ON_PAGE)}</sub>"
-    for claim in _claims(blocks)
+    for claim in claims_of(blocks)
   ]
   lead = [f"On {stand_ins}:\n"] if entries and stand_ins else []
   return "\n".join([*lead, *entries])
@@ -403,7 +359,7 @@ def _verdicts_table(result: ArtefactResult) -> str:
   stand_ins = captions.stand_ins(result)
   rows = [
     (_text_of(claim), f"**{claim.verdict}**", claim.because(_OF_ARTEFACT))
-    for claim in _claims(result.blocks)
+    for claim in claims_of(result.blocks)
   ]
   head = f"claim, here on {stand_ins}" if stand_ins else "claim"
   return formats.markdown_rows((head, "verdict", "by"), rows) if rows else ""

@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
-from experiments.artefacts import paper_pages
+from experiments.artefacts import main_claims, paper_pages
 from experiments.artefacts.artefact import Artefact
 from experiments.artefacts.recipe_runner import ArtefactResult
 from experiments.studies import records
@@ -97,8 +97,8 @@ def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
   page = paper_pages.Page(artefacts, records_of(paper), is_published)
   _write(file, page.filled(file.read_text(encoding="utf-8")))
   _write(file.parent / "artefacts" / "README.md", page.table())
-  index = page.filled_index(INDEX.read_text(encoding="utf-8"), paper)
-  _write(INDEX, index)
+  index = INDEX.read_text(encoding="utf-8")
+  _write(INDEX, main_claims.filled(index, page, paper))
 
 
 def _write(path: pathlib.Path, text: str) -> None:

@@ -14,14 +14,14 @@ import numpy as np
 from experiments.artefacts.artefact import Key, Records
 from experiments.artefacts.blocks import Picture, Table
 from experiments.artefacts.declared_claims import lead
+from experiments.artefacts.metric_panels import (
+  curve_of,
+  draw_metrics,
+  interval_words,
+)
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from experiments.studies.records import Record
 from fedjax_opt import plots, statistics
-from fedjax_opt.results.names import capitalized, metric_name
-from fedjax_opt.study.plots import panels
-from fedjax_opt.study.plots.lines import draw_curves
-from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
-from fedjax_opt.study.report.drawing import curve
 
 
 class TableDeclaration(NamedTuple):
@@ -240,7 +240,9 @@ def _draw_curves(declared: PictureDeclaration, panels: Panels) -> Any:
 
 def _lines_of(declared: PictureDeclaration, records: Sequence[Record]) -> str:
   """What the lines of 'curves' are."""
-  lines = "mean; thin: each seed" if declared.each_seed else _interval(records)
+  lines = (
+    "mean; thin: each seed" if declared.each_seed else interval_words(records)
+  )
   return lines + "; dotted: a constant guess" * (declared.guess is not None)
 
 
@@ -276,7 +278,7 @@ def _draw_values(declared: PictureDeclaration, panels: Panels) -> Any:
     metric=measure.metric,
     x_name=declared.x_name,
     x_values=[*map(_number, places)],
-    interval=_interval(
+    interval=interval_words(
       [
         record
         for panel in panels.values()
@@ -286,13 +288,6 @@ def _draw_values(declared: PictureDeclaration, panels: Panels) -> Any:
     ),
     styles=plots.method_styles(declared.rows),
   )
-
-
-def _interval(records: Sequence[Record]) -> str:
-  """What lines are, and the bands or bars around them."""
-  if all(len(record.points) == 1 for record in records):
-    return "one seed"
-  return "mean and 95 % interval over seeds"
 
 
 def _number(place: str) -> float | str:
@@ -310,101 +305,3 @@ _DRAW = {
     panels, declared.metrics, declared.rows
   ),
 }
-
-
-# Pictures that `fedjax_opt.plots` does not have.
-
-
-def curve_of(record: Record, metric: str) -> plots.Curve:
-  """A metric over the rounds, with its 95 % interval over the seeds."""
-  rounds = np.asarray(record.history.rounds, float)
-  return curve(metric, rounds, record.history.values(metric))
-
-
-def draw_metrics(
-  rows: Mapping[str, Mapping[str, Record]],
-  metrics: Sequence[str],
-  methods: Sequence[str],
-) -> Any:
-  """Draws learning curves: a panel for each metric, a row for each condition.
-
-  Args:
-    rows: condition -> method -> its record, whose points are seeds; conditions
-      without methods are left out.
-    metrics: of the panels of a row; metrics that no record has are left out.
-    methods: all methods that may occur; they decide the looks.
-  """
-  rows = {title: row for title, row in rows.items() if row}
-  records = [record for row in rows.values() for record in row.values()]
-  measured = {name for record in records for name in record.history.metrics}
-  metrics = [metric for metric in metrics if metric in measured]
-  styles = plots.method_styles(methods)
-  scale = (0.85, 0.8)
-  with plots.figure(len(metrics), len(rows), scale) as (figure, axes):
-    entries = {}
-    for row_axes, (title, row) in zip(axes, rows.items(), strict=True):
-      for panel, metric in zip(row_axes, metrics, strict=True):
-        entries |= _draw_panel(panel, row, metric, styles)
-        panel.set(title=title, ylabel=metric_name(metric))
-    for panel in axes[-1]:
-      panel.set_xlabel("Communication round")
-    width = 2.8 * scale[0] * len(metrics)
-    legend_title = capitalized(_interval(records))
-    panels.add_below(figure, entries, width, legend_title)
-    return figure
-
-
-def _draw_panel(
-  axes, row: Mapping[str, Record], metric: str, styles
-) -> dict[str, Any]:
-  """Draws one panel; returns the entries of its legend."""
-  curves, names = {}, {}
-  for method, record in row.items():
-    if metric in record.history.metrics:
-      line, num_lost = _curve_of_runs_that_end(record, metric)
-      if np.isfinite(line.mean).any():
-        curves[method] = line
-        lost = f" (without {num_lost} of {len(record.points)} that diverged)"
-        names[method] = method + lost * (num_lost > 0)
-  axes.xaxis.get_major_locator().set_params(integer=True)  # Rounds.
-  if metric == "rank":
-    axes.yaxis.get_major_locator().set_params(integer=True)
-  if not curves:
-    return {}
-  axis = metric_axis(metric, list(curves.values()))
-  axis = _without_start(axis, curves) if "loss" in metric else axis
-  entries = draw_curves(axes, curves, styles, axis)
-  return {names.get(name, name): entry for name, entry in entries.items()}
-
-
-def _curve_of_runs_that_end(
-  record: Record, metric: str
-) -> tuple[plots.Curve, int]:
-  """The curve of the seeds that did not diverge, and how many did.
-
-  If all did, it is the curve of all.
-  """
-  values = record.history.values(metric)
-  is_lost = ~np.isfinite(values[:, -1])
-  if is_lost.all() or not is_lost.any():
-    return curve_of(record, metric), 0
-  rounds = np.asarray(record.history.rounds, float)
-  return curve(metric, rounds, values[~is_lost]), int(is_lost.sum())
-
-
-# A loss before training that takes this share of an axis stays outside.
-_WORTH_CUTTING = 0.4
-
-
-def _without_start(
-  axis: MetricAxis, curves: Mapping[str, plots.Curve]
-) -> MetricAxis:
-  """The axis of a loss without its value before training, if that is far."""
-  if axis.limits is None or axis.is_log:
-    return axis
-  low, high = axis.limits
-  later = [line.mean[1:] for line in curves.values()]
-  highest = np.nanmax(np.concatenate([*later, [-np.inf]]))
-  top = highest + 0.05 * (highest - low)
-  is_worth = low < top < high - _WORTH_CUTTING * (high - low)
-  return axis._replace(limits=(low, float(top))) if is_worth else axis

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 import fedjax_opt as fo
-from experiments.artefacts import views
+from experiments.artefacts import metric_panels
 from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Table
 from experiments.artefacts.declared_claims import lead
@@ -203,7 +203,7 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     rows: title of a row -> its records.
     shared: what all rows have, for the legend.
   """
-  figure = views.draw_metrics(rows, [*_NAMES], _KINDS)
+  figure = metric_panels.draw_metrics(rows, [*_NAMES], _KINDS)
   (legend,) = figure.legends
   if shared:
     legend.set_title(

@@ -8,7 +8,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from experiments.artefacts import declared_claims, definitions, views
+from experiments.artefacts import (
+  declared_claims,
+  definitions,
+  metric_panels,
+  views,
+)
 from experiments.artefacts.artefact import GridChoices
 from experiments.artefacts.blocks import Claim, Quantity, verdict_of_cases
 from experiments.artefacts.values import value, with_interval
@@ -173,6 +178,36 @@ def test_pictures(declared, tmp_path, drawn):
   panels.save(picture.draw(), tmp_path / "n.png")
   assert (tmp_path / "n.png").stat().st_size > 1000
   assert views.picture(declaration, {}) is None
+
+
+def test_a_picture_with_each_seed_and_a_guess():
+  declared = views.PictureDeclaration(
+    "it", "it", "curves", ["A"], each_seed=True, guess=0.05
+  )
+  figure = views.picture(declared, {("A", "x"): RECORD}).draw()
+  (axes,) = figure.axes
+  drawn = [[*line.get_ydata()] for line in axes.lines]
+  # The mean, each seed, and the guess, which is inside of the axis.
+  np.testing.assert_allclose(drawn[0], [10, 60, 50])
+  np.testing.assert_allclose(drawn[1:3], [[10, 50, 40], [10, 70, 60]])
+  assert drawn[3] == [5, 5]
+  assert axes.get_ylim()[0] < 5
+  assert not axes.collections
+  (legend,) = figure.legends
+  words = "ean; thin: each seed; dotted: a constant guess"
+  assert legend.get_title().get_text().endswith(words)
+
+
+def test_panels_name_the_runs_that_diverged_and_cut_the_loss_at_first():
+  losses = [[9.0, 2.0, 1.0], [9.0, 2.2, 1.2], [9.0, 1e9, NAN]]
+  found = record({"train_loss": losses}, [{}, {}, {}], rounds=[0, 5, 10])
+  rows = {"x": {"A": found}}
+  figure = metric_panels.draw_metrics(rows, ["train_loss"], ["A"])
+  (axes,) = figure.axes
+  np.testing.assert_allclose(axes.lines[0].get_ydata(), [9, 2.1, 1.1])
+  assert axes.get_ylim()[1] < 4
+  (text,) = figure.legends[0].texts
+  assert text.get_text() == "A (without 1 of 3 that diverged)"
 
 
 def test_the_page_has_an_artefact_that_can_be():

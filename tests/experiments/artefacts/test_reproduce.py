@@ -14,6 +14,7 @@ from experiments.artefacts import (
   ARTEFACTS,
   captions,
   listing,
+  main_claims,
   paper_pages,
   publishing,
   recipe_runner,
@@ -298,10 +299,10 @@ def test_the_cases_of_a_claim_count_as_one_and_idle_claims_do_not(outcome):
   # The worst case is written out.
   line = "table9, cpu | A is better | A is best | 7"
   index = f"<!-- claims of some\n{line}\n-->\nold\n<!-- end -->"
-  *_, row, _ = page.filled_index(index, "some").splitlines()
+  *_, row, _ = main_claims.filled(index, page, "some").splitlines()
   assert "| 7 | 2: from -2.0: -1.85 (-2.49 to -1.21); 2 seeds; cases:" in row
   assert row.endswith("| **in part** |")
-  assert page.filled_index(index, "other") == index
+  assert main_claims.filled(index, page, "other") == index
 
 
 @pytest.mark.parametrize(
@@ -485,7 +486,7 @@ def test_the_page_of_a_paper_says_what_the_records_say(paper):
   assert table == page.table()
   index = (publishing._EXPERIMENTS.parent / "docs/papers/index.md").read_text()
   assert f"/{paper}/artefacts/README.md\n" in index
-  assert page.filled_index(index, paper) == index
+  assert main_claims.filled(index, page, paper) == index
 
 
 def test_a_page_is_short():
