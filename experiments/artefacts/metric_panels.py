@@ -47,15 +47,19 @@ def draw_metrics(
   styles = plots.method_styles(methods)
   scale = (0.85, 0.8)
   with plots.figure(len(metrics), len(rows), scale) as (figure, axes):
-    entries = {}
+    entries, left_out = {}, []
     for row_axes, (title, row) in zip(axes, rows.items(), strict=True):
       for panel, metric in zip(row_axes, metrics, strict=True):
         entries |= _draw_panel(panel, row, metric, styles)
+        left_out += [f"{lost}, {title}" for lost in _left_out(row, metric)]
         panel.set(title=title, ylabel=metric_name(metric))
     for panel in axes[-1]:
       panel.set_xlabel("Communication round")
     width = 2.8 * scale[0] * len(metrics)
     legend_title = capitalized(interval_words(records))
+    if left_out:
+      runs = "; ".join(dict.fromkeys(left_out))
+      legend_title += f"\ndiverged and left out: {runs}"
     panels.add_below(figure, entries, width, legend_title)
     return figure
 
@@ -64,14 +68,16 @@ def _draw_panel(
   axes, row: Mapping[str, Record], metric: str, styles
 ) -> dict[str, Any]:
   """Draws one panel; returns the entries of its legend."""
-  curves, names = {}, {}
-  for method, record in row.items():
-    if metric in record.history.metrics:
-      line, num_lost = _curve_of_runs_that_end(record, metric)
-      if np.isfinite(line.mean).any():
-        curves[method] = line
-        lost = f" (without {num_lost} of {len(record.points)} that diverged)"
-        names[method] = method + lost * (num_lost > 0)
+  curves = {
+    method: _curve_of_runs_that_end(record, metric)
+    for method, record in row.items()
+    if metric in record.history.metrics
+  }
+  curves = {
+    method: line
+    for method, line in curves.items()
+    if np.isfinite(line.mean).any()
+  }
   axes.xaxis.get_major_locator().set_params(integer=True)  # Rounds.
   if metric == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)
@@ -79,23 +85,29 @@ def _draw_panel(
     return {}
   axis = metric_axis(metric, list(curves.values()))
   axis = _without_start(axis, curves) if "loss" in metric else axis
-  entries = draw_curves(axes, curves, styles, axis)
-  return {names.get(name, name): entry for name, entry in entries.items()}
+  return draw_curves(axes, curves, styles, axis)
 
 
-def _curve_of_runs_that_end(
-  record: Record, metric: str
-) -> tuple[plots.Curve, int]:
-  """The curve of the seeds that did not diverge, and how many did.
-
-  If all did, it is the curve of all.
-  """
+def _curve_of_runs_that_end(record: Record, metric: str) -> plots.Curve:
+  """The curve of the seeds that did not diverge; of all, if all did."""
   values = record.history.values(metric)
-  is_lost = ~np.isfinite(values[:, -1])
-  if is_lost.all() or not is_lost.any():
-    return curve_of(record, metric), 0
+  ends = np.isfinite(values[:, -1])
   rounds = np.asarray(record.history.rounds, float)
-  return curve(metric, rounds, values[~is_lost]), int(is_lost.sum())
+  return curve(metric, rounds, values[ends] if ends.any() else values)
+
+
+def _left_out(row: Mapping[str, Record], metric: str) -> list[str]:
+  """The runs that diverged, of methods of which others did not."""
+  ends = {
+    method: np.isfinite(record.history.values(metric)[:, -1])
+    for method, record in row.items()
+    if metric in record.history.metrics
+  }
+  return [
+    f"{sum(~of_runs)} of {len(of_runs)} of {method}"
+    for method, of_runs in ends.items()
+    if of_runs.any() and not of_runs.all()
+  ]
 
 
 # A loss before training that takes this share of an axis stays outside.
