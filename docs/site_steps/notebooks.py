@@ -82,8 +82,11 @@ def _copy() -> dict[str, str]:
   return entries
 
 
+_LONG = 12  # Lines of a cell that draws, from which on it is folded.
+
+
 def _fold(cells: list) -> None:
-  """Folds what most readers skip: the preparations, and data and model.
+  """Folds what most readers skip: preparations, data and model, long plots.
 
   The cells that install the package, choose sizes and import are one cell here.
   """
@@ -95,7 +98,10 @@ def _fold(cells: list) -> None:
   cells.remove(imports)
   for cell in others:
     is_data = cell.source.startswith(("def load(", "train, test ="))
-    if is_data and not cell.get("outputs"):
+    is_plot = "plots.figure(" in cell.source and (
+      cell.source.count("\n") >= _LONG
+    )
+    if is_plot or (is_data and not cell.get("outputs")):
       cell.metadata["tags"] = ["hide-input"]
 
 

@@ -115,7 +115,7 @@ _CAPTION = re.compile(
 
 def _verdicts(app, tree, name) -> None:
   """Marks verdicts on claims, also where they are all of a table's cell."""
-  verdicts = ("held", "not held", "undecided")
+  verdicts = ("held", "in part", "not held", "undecided")
   for text in list(tree.findall(nodes.Text)):
     cell = text.parent.parent
     is_body = isinstance(cell, nodes.entry) and isinstance(

@@ -6,12 +6,14 @@ definitions.py      artefacts as `PAPER/artefacts.toml` declares them
 values.py           values of records, such as 'best train_loss'
 declared_claims.py  claims as they are declared
 views.py            tables and pictures as they are declared
+metric_panels.py    pictures with a panel for each metric
 recipe_runner.py    runs the recipes of an artefact, none twice
 client_labels.py    who has which labels
 captions.py         what ran, said by its flags
 listing.py          all artefacts, and what they cost
 publishing.py       what is published of an artefact
 paper_pages.py      an artefact, and the page of a paper, as Markdown
+main_claims.py      the main claims of a paper, for the index of all
 """
 
 from experiments.artefacts import definitions

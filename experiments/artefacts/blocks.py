@@ -6,7 +6,7 @@ quantity has a value for each seed; two methods are compared seed by seed. All
 verdicts are by one rule, which docs/papers/index.md has for readers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedjax_opt.study import pairs, power
 from fedjax_opt.study.bootstrap import Interval
 
 VERDICTS = HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
+IN_PART = "in part"  # The verdict on a claim that has several cases.
 _MAX_SEEDS = 1_000
 
 
@@ -57,6 +58,8 @@ class Quantity(NamedTuple):
     lost: in words, which sides have no number at how many seeds; '' if nothing
       is compared.
     limit: what the values must be above.
+    at_chance: in words, which sides ended at chance at how many seeds; '' if
+      none did.
   """
 
   name: str
@@ -64,6 +67,7 @@ class Quantity(NamedTuple):
   unit: str = ""
   lost: str = ""
   limit: float = 0.0
+  at_chance: str = ""
 
   @property
   def margin(self) -> float:
@@ -96,8 +100,13 @@ class Quantity(NamedTuple):
     """
     return pairs.t_interval(np.asarray(self.values), power.LEVEL / among)
 
-  def text(self, among: int) -> str:
-    """The mean with its interval, or why there is none, of so many."""
+  def text(self, among: int, is_brief: bool = False) -> str:
+    """The mean with its interval, or why there is none.
+
+    Args:
+      among: the number of quantities of the claim.
+      is_brief: whether what would decide the undecided is left out.
+    """
     values = np.asarray(self.values, float)
     unit = f" {self.unit}" if self.unit else ""
     if not values.size:
@@ -117,7 +126,11 @@ class Quantity(NamedTuple):
       interval, widened = self._widened(among), " widened"
     ends = f"{interval.low:.3g} to {interval.high:.3g}{widened}"
     seeds = f"{np.sum(values > self.limit)} of {len(values)} seeds above"
-    return f"{text} ({ends}{rule}; {seeds}; {self._seeds_needed(among)})"
+    by_median = ""
+    if self.at_chance:
+      by_median = f"; {self.at_chance}; the median is {np.median(values):.3g}"
+    needed = f"; {seeds}; {self._seeds_needed(among)}" * (not is_brief)
+    return f"{text} ({ends}{rule}{needed}{by_median})"
 
   def _seeds_needed(self, among: int) -> str:
     """How many seeds would decide what is undecided, in 80 % of cases."""
@@ -137,11 +150,15 @@ class Claim(NamedTuple):
     text: the claim.
     quantities: the quantities that it says are above their limits.
     is_ours: whether the claim, or its number, is ours and not the paper's.
+    of: the claim that this is one case of; '' if it is the only one.
+    uncounted: why the claim is shown, but not counted; '' if it is counted.
   """
 
   text: str
   quantities: Sequence[Quantity]
   is_ours: bool = False
+  of: str = ""
+  uncounted: str = ""
 
   @property
   def verdict(self) -> str:
@@ -156,16 +173,18 @@ class Claim(NamedTuple):
     """The verdict on each quantity."""
     return [q.verdict(len(self.quantities)) for q in self.quantities]
 
+  @property
+  def deciding(self) -> list[Quantity]:
+    """The quantities with the claim's verdict; the least margin comes first."""
+    verdict = self.verdict
+    pairs = zip(self.quantities, self._verdicts, strict=True)
+    deciding = [quantity for quantity, own in pairs if own == verdict]
+    return sorted(deciding, key=lambda quantity: quantity.margin)
+
   def because(self, most: int) -> str:
     """The quantities that decide; at most so many are written out."""
     among, verdict = len(self.quantities), self.verdict
-    verdicts = self._verdicts
-    deciding = [
-      q
-      for q, own_verdict in zip(self.quantities, verdicts, strict=True)
-      if own_verdict == verdict
-    ]
-    deciding.sort(key=lambda quantity: quantity.margin)
+    verdicts, deciding = self._verdicts, self.deciding
     texts = [f"{q.name}: {q.text(among)}" for q in deciding[:most]]
     more = len(deciding) - len(texts)
     if more and len(deciding) == among:
@@ -174,6 +193,15 @@ class Claim(NamedTuple):
       counted = [f"{verdicts.count(v)} {v}" for v in VERDICTS if v in verdicts]
       texts.append(f"of {among} quantities {', '.join(counted)}")
     return "; ".join(texts) or "not run"
+
+
+def verdict_of_cases(verdicts: Collection[str]) -> str:
+  """The verdict on a claim, by the verdicts on its cases."""
+  if HELD in verdicts and NOT_HELD in verdicts:
+    return IN_PART
+  if NOT_HELD in verdicts:
+    return NOT_HELD
+  return UNDECIDED if UNDECIDED in verdicts else HELD
 
 
 Block = Table | Picture | Claim

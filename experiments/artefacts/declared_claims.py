@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.artefacts.artefact import Entries, Key, Records, rows_named
 from experiments.artefacts.blocks import Claim, Quantity
-from experiments.artefacts.values import ACCURACY, Value, value
+from experiments.artefacts.values import ACCURACY, Value, at_chance, value
 
 # Verb of a claim -> the sign of a difference that agrees with it. For `better`
 # the sign depends on the metric.
@@ -73,6 +73,8 @@ class ClaimDeclaration(NamedTuple):
     only_run: whether cells that have not run are left out; otherwise they leave
       a claim undecided.
     ours: whether the claim is ours and not the paper's.
+    of: the claim that these are cases of; by default `text`.
+    uncounted: why the claim is shown, but not counted.
   """
 
   text: str
@@ -81,6 +83,8 @@ class ClaimDeclaration(NamedTuple):
   all_of: Sequence[str | Sequence[str]] = ()
   only_run: bool = False
   ours: bool = False
+  of: str = ""
+  uncounted: str = ""
 
 
 def declared(entries: Entries) -> list[ClaimDeclaration]:
@@ -134,7 +138,13 @@ def _claim(
   if not run:
     return None
   text = claim.text.format(*[titles.get(p, p) for p in rests[0]])
-  return Claim(text, run if claim.only_run else quantities, claim.ours)
+  return Claim(
+    text,
+    run if claim.only_run else quantities,
+    claim.ours,
+    claim.of or claim.text,
+    claim.uncounted,
+  )
 
 
 def _rest(place: str | Sequence[str]) -> Key:
@@ -221,8 +231,14 @@ def lead(
   # Names such as 0.9 would look like numbers to subtract.
   places = [f"at {side}" if side[0].isdigit() else side for side in sides]
   name = f"{' minus '.join(places[::sign])}{_what(of)}{row}"
-  measured = [_measured(records, key, of) for key in (one, other)]
-  return _above(name, sides, measured, of, sign * of.scale)
+  keys = one, other
+  measured = [_measured(records, key, of) for key in keys]
+  quantity = _above(name, sides, measured, of, sign * of.scale)
+  if of.words != ACCURACY or not quantity.values:
+    return quantity
+  counts = [at_chance(records[key]) for key in keys]
+  words = _at_seeds(sides, "ended at chance", counts, len(quantity.values))
+  return quantity._replace(at_chance=words)
 
 
 def _above(
@@ -250,12 +266,19 @@ def _above(
   difference = np.where(np.isnan(a) & ~np.isnan(b), -np.inf, difference)
   difference = np.where(np.isnan(b) & ~np.isnan(a), np.inf, difference)
   lost = [int(np.sum(~np.isfinite(array))) for array in (a, b)]
-  words = " and ".join(
-    f"{side} {of.lost} at {number} of {num_shared} seeds"
-    for side, number in zip(sides, lost, strict=True)
-    if number
-  )
+  words = _at_seeds(sides, of.lost, lost, num_shared)
   return Quantity(name, tuple(difference.tolist()), of.unit, lost=words)
+
+
+def _at_seeds(
+  sides: Sequence[str], what: str, counts: Sequence[int], num_seeds: int
+) -> str:
+  """What happened to which side, at how many seeds; '' if to none."""
+  return " and ".join(
+    f"{side} {what} at {count} of {num_seeds} seeds"
+    for side, count in zip(sides, counts, strict=True)
+    if count
+  )
 
 
 def _what(of: Value) -> str:

@@ -18,6 +18,7 @@ ran here.
 
 import collections
 import functools
+import itertools
 import pathlib
 import re
 from collections.abc import Callable, Sequence
@@ -25,7 +26,18 @@ from typing import Any
 
 from experiments.artefacts import captions
 from experiments.artefacts.artefact import ORIGINS, Artefact
-from experiments.artefacts.blocks import VERDICTS, Block, Claim, Picture, Table
+from experiments.artefacts.blocks import (
+  HELD,
+  IN_PART,
+  NOT_HELD,
+  UNDECIDED,
+  VERDICTS,
+  Block,
+  Claim,
+  Picture,
+  Table,
+  verdict_of_cases,
+)
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.studies.records import Record
 from fedjax_opt.results.names import capitalized
@@ -34,6 +46,7 @@ from fedjax_opt.study.report import formats
 
 # A verdict that begins an entry of a list, or is a cell of a table.
 _VERDICT = re.compile(rf"(?<=[-|] )\**({'|'.join(VERDICTS)})\**(?=:| \|)")
+_OF_CLAIMS = (HELD, IN_PART, NOT_HELD, UNDECIDED)
 _STATES = ("whole", "reduced", "replaced", "missing")
 # The most quantities of a claim that are written out: on the page of a paper,
 # and on that of an artefact.
@@ -99,7 +112,7 @@ class Page:
       if kind in ("columns", "where"):
         chosen.append(_narrowed(chosen.pop(), kind, value))
       else:
-        chosen += _blocks_named(result, kind, value)
+        chosen += blocks_named(result, kind, value)
     shown = _tables_and_pictures(result, chosen, "figures")
     parts = [_verdicts_listed(result, chosen), _about(result), *shown]
     return "\n\n".join(filter(None, parts))
@@ -119,33 +132,36 @@ class Page:
     """Every artefact: whole; reduced, and how; or missing, and why."""
     rows = [self._row(artefact) for artefact in self.artefacts.values()]
     table = formats.markdown_rows(
-      ("artefact", "shows", "how much of it", "verdicts"), rows
+      ("artefact", "shows", "how much of it", "verdicts, by case"), rows
     )
     return f"# All artefacts of the paper\n\n{self._counts()}\n\n{table}\n"
 
   def _counts_beside(self, shown_words: Sequence[str]) -> str:
     """The counts, also of the verdicts that a page does not show."""
-    all_words = [claim.verdict for claim in self._distinct_claims()]
+    claims = itertools.chain(*self._distinct_claims().values())
+    all_words = [claim.verdict for claim in claims]
     counter = collections.Counter(all_words) - collections.Counter(shown_words)
-    text = _counted([*counter.elements()], VERDICTS) or "none"
+    text = counted([*counter.elements()], VERDICTS) or "none"
     return (
-      f"{self._counts()}\n- Not on this page: {text} ([all "
-      "claims](artefacts/README.md); [the words](../../docs/papers/index.md"
-      "#verdicts))."
+      f"{self._counts()}\n- Cases: {counted(all_words, VERDICTS)}; not on "
+      f"this page: {text} ([all](artefacts/README.md); [the "
+      "words](../../docs/papers/index.md#verdicts))."
     )
 
-  def _distinct_claims(self) -> list[Claim]:
-    """All claims; one that an earlier artefact has, of the same runs, once."""
-    claims: list[Claim] = []
+  def _distinct_claims(self) -> dict[tuple[str, str], list[Claim]]:
+    """Artefact and claim -> its cases.
+
+    A case that an earlier artefact has, of the same runs, is left out.
+    """
+    claims = collections.defaultdict(list)
     decided: set[str] = set()
     for artefact in self.artefacts.values():
       for size in self.sizes(artefact)[:1]:
-        by_values = [
-          (claim, str(claim.quantities))
-          for claim in _claims(self.result(artefact, size).blocks)
-        ]
-        claims += [claim for claim, own in by_values if own not in decided]
-        decided.update(own for _, own in by_values)
+        own = claims_of(self.result(artefact, size).blocks)
+        for claim in own:
+          if str(claim.quantities) not in decided:
+            claims[artefact.name, claim.of or claim.text].append(claim)
+        decided.update(str(claim.quantities) for claim in own)
     return claims
 
   def _counts(self) -> str:
@@ -157,16 +173,19 @@ class Page:
         if artefact.origin == origin
       ]
       if states:
-        counted = _counted(states, _STATES)
-        parts.append(f"{capitalized(words)}: {len(states)} ({counted}).")
-    decided = self._distinct_claims()
+        num_of_states = counted(states, _STATES)
+        parts.append(f"{capitalized(words)}: {len(states)} ({num_of_states}).")
     for words, is_ours in (
       ("Claims of the paper", False),
       ("Our claims", True),
     ):
-      texts = [claim.verdict for claim in decided if claim.is_ours == is_ours]
+      texts = [
+        verdict_of_cases([case.verdict for case in cases])
+        for cases in self._distinct_claims().values()
+        if cases[0].is_ours == is_ours and not cases[0].uncounted
+      ]
       if texts:
-        parts.append(f"{words}: {_counted(texts, VERDICTS)}.")
+        parts.append(f"{words}: {counted(texts, _OF_CLAIMS)}.")
     return "\n".join(f"- {part}" for part in parts)
 
   def state(self, artefact: Artefact) -> str:
@@ -189,16 +208,16 @@ class Page:
     state = self.state(artefact)
     short = captions.in_short(captions.reduction(result))
     text = f"{state}: {', '.join(short)}" if short else state
-    texts = [claim.verdict for claim in _claims(result.blocks)]
-    counts = _counted(texts, VERDICTS)
-    return f"[{title}]({_file(result)})", artefact.title, text, counts
+    texts = [claim.verdict for claim in claims_of(result.blocks)]
+    counts = counted(texts, VERDICTS)
+    return f"[{title}]({file_name(result)})", artefact.title, text, counts
 
 
-def _claims(blocks: Sequence[Block]) -> list[Claim]:
+def claims_of(blocks: Sequence[Block]) -> list[Claim]:
   return [block for block in blocks if isinstance(block, Claim)]
 
 
-def _counted(texts: Sequence[str], words: Sequence[str]) -> str:
+def counted(texts: Sequence[str], words: Sequence[str]) -> str:
   """How often each of these words occurs."""
   return ", ".join(f"{texts.count(w)} {w}" for w in words if w in texts)
 
@@ -215,18 +234,18 @@ def _about(result: ArtefactResult) -> str:
   sentences = [f"{title_of(artefact)}. {paper}{setting}."]
   if facts := dict.fromkeys([*ran, *short]):
     sentences.append(f"Here: {'; '.join(facts)}.")
-  sentences.append(f"[All of it](artefacts/{_file(result)}).")
+  sentences.append(f"[All of it](artefacts/{file_name(result)}).")
   return " ".join(sentences)
 
 
-def _file(result: ArtefactResult) -> str:
+def file_name(result: ArtefactResult) -> str:
   return f"{result.artefact.own_name}-{result.size}.md"
 
 
 _NAMES = {Picture: "name", Table: "title", Claim: "text"}
 
 
-def _blocks_named(result: ArtefactResult, kind: str, begin: str) -> list[Block]:
+def blocks_named(result: ArtefactResult, kind: str, begin: str) -> list[Block]:
   """The pictures, tables or claims whose names begin with a text.
 
   Raises:
@@ -318,7 +337,9 @@ def _tables_and_pictures(
 
 
 def _text_of(claim: Claim) -> str:
-  return claim.text + (" (our own test)" if claim.is_ours else "")
+  ours = " (our own test)" if claim.is_ours else ""
+  why = f" (not counted: {claim.uncounted})" if claim.uncounted else ""
+  return f"{claim.text}{ours}{why}"
 
 
 def _verdicts_listed(result: ArtefactResult, blocks: Sequence[Block]) -> str:
@@ -327,7 +348,7 @@ def _verdicts_listed(result: ArtefactResult, blocks: Sequence[Block]) -> str:
   entries = [
     f"- **{claim.verdict}**: {_text_of(claim)}.<br>"
     f"<sub>{claim.because(_ON_PAGE)}</sub>"
-    for claim in _claims(blocks)
+    for claim in claims_of(blocks)
   ]
   lead = [f"On {stand_ins}:\n"] if entries and stand_ins else []
   return "\n".join([*lead, *entries])
@@ -338,7 +359,7 @@ def _verdicts_table(result: ArtefactResult) -> str:
   stand_ins = captions.stand_ins(result)
   rows = [
     (_text_of(claim), f"**{claim.verdict}**", claim.because(_OF_ARTEFACT))
-    for claim in _claims(result.blocks)
+    for claim in claims_of(result.blocks)
   ]
   head = f"claim, here on {stand_ins}" if stand_ins else "claim"
   return formats.markdown_rows((head, "verdict", "by"), rows) if rows else ""

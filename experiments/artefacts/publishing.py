@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
-from experiments.artefacts import paper_pages
+from experiments.artefacts import main_claims, paper_pages
 from experiments.artefacts.artefact import Artefact
 from experiments.artefacts.recipe_runner import ArtefactResult
 from experiments.studies import records
@@ -12,6 +12,7 @@ from fedjax_opt.files import json_files
 from fedjax_opt.study.plots import panels
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
+INDEX = _EXPERIMENTS.parent / "docs" / "papers" / "index.md"
 _PAPERS = {
   "delta_sgd": "Δ-SGD",
   "fco": "Composite optimization",
@@ -86,7 +87,7 @@ def publish(result: ArtefactResult) -> None:
 
 
 def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
-  """Fills the page of a paper, and writes the table of its artefacts.
+  """Fills the pages of a paper and of all, and the table of its artefacts.
 
   Args:
     paper: its folder.
@@ -96,6 +97,8 @@ def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
   page = paper_pages.Page(artefacts, records_of(paper), is_published)
   _write(file, page.filled(file.read_text(encoding="utf-8")))
   _write(file.parent / "artefacts" / "README.md", page.table())
+  index = INDEX.read_text(encoding="utf-8")
+  _write(INDEX, main_claims.filled(index, page, paper))
 
 
 def _write(path: pathlib.Path, text: str) -> None:

@@ -26,6 +26,19 @@ from fedjax_opt.results import metric_names
 from fedjax_opt.study.numbers import NumberFormat
 
 ACCURACY = "test_accuracy"
+# How a task's name begins -> number of classes.
+_CLASSES = {
+  "digits": 10,
+  "mnist": 10,
+  "fmnist": 10,
+  "cifar10": 10,
+  "cifar100": 100,
+  "svhn": 10,
+  "agnews": 4,
+  "dbpedia": 14,
+}
+# A run ended at chance if its accuracy is at most this far above a guess.
+_OF_CHANCE = 0.02
 NOT_RUN = "-"
 
 
@@ -79,12 +92,17 @@ def _best(values: np.ndarray, rounds: np.ndarray, metric: str) -> np.ndarray:
 
 
 def _at(values: np.ndarray, rounds: np.ndarray, _, last: str) -> np.ndarray:
-  return values[:, np.flatnonzero(rounds <= float(last))[-1]]
+  return _of_runs_that_end(values, np.flatnonzero(rounds <= float(last))[-1])
 
 
 def _after(values: np.ndarray, rounds: np.ndarray, _, share: str) -> np.ndarray:
   wanted = float(share) / 100 * rounds[-1]
-  return values[:, np.argmin(abs(rounds - wanted))]
+  return _of_runs_that_end(values, np.argmin(abs(rounds - wanted)))
+
+
+def _of_runs_that_end(values: np.ndarray, place: int) -> np.ndarray:
+  """The values at an evaluation; NaN for runs that diverge, also later."""
+  return np.where(np.isfinite(values[:, -1]), values[:, place], np.nan)
 
 
 def _progress(values: np.ndarray, *_: Any) -> np.ndarray:
@@ -140,6 +158,15 @@ def _measured(
 ) -> np.ndarray:
   rounds = np.asarray(record.history.rounds, float)
   return function(record.history.values(metric), rounds, metric, *arguments)
+
+
+def at_chance(record: Record) -> int:
+  """How many runs of a record ended at chance; 0 if no guess is known."""
+  task = str(record.flags.get("task", "digits")).split("_")[0]
+  if task not in _CLASSES:
+    return 0
+  limit = 1 / _CLASSES[task] + _OF_CHANCE
+  return int(np.sum(record.final(ACCURACY) <= limit))
 
 
 def with_interval(

@@ -14,14 +14,14 @@ import numpy as np
 from experiments.artefacts.artefact import Key, Records
 from experiments.artefacts.blocks import Picture, Table
 from experiments.artefacts.declared_claims import lead
+from experiments.artefacts.metric_panels import (
+  curve_of,
+  draw_metrics,
+  interval_words,
+)
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
 from experiments.studies.records import Record
 from fedjax_opt import plots, statistics
-from fedjax_opt.results.names import capitalized, metric_name
-from fedjax_opt.study.plots import panels
-from fedjax_opt.study.plots.lines import draw_curves
-from fedjax_opt.study.plots.metric_axis import metric_axis
-from fedjax_opt.study.report.drawing import curve
 
 
 class TableDeclaration(NamedTuple):
@@ -42,6 +42,7 @@ class TableDeclaration(NamedTuple):
     deviation: whether standard deviations are shown too.
     less: a row; what is shown are the differences to it.
     bold: keys that are printed in bold.
+    turned: whether each column of the keys has a row; `corner` names these.
   """
 
   rows: Sequence[str]
@@ -56,6 +57,7 @@ class TableDeclaration(NamedTuple):
   deviation: bool = False
   less: str | None = None
   bold: Sequence[Sequence[str]] = ()
+  turned: bool = False
 
 
 class PictureDeclaration(NamedTuple):
@@ -77,6 +79,8 @@ class PictureDeclaration(NamedTuple):
     x: see `kind`.
     x_name: what the last parts of the keys are.
     transposed: whether the keys are reversed first.
+    each_seed: whether 'curves' have a thin line for each seed, and no bands.
+    guess: the accuracy of a constant guess, for a line; None for no line.
   """
 
   name: str
@@ -90,6 +94,8 @@ class PictureDeclaration(NamedTuple):
   x: Sequence[str] = ()
   x_name: str = ""
   transposed: bool = False
+  each_seed: bool = False
+  guess: float | None = None
 
 
 Declaration = TableDeclaration | PictureDeclaration
@@ -136,7 +142,11 @@ def table(declared: TableDeclaration, records: Records) -> Table | None:
       cells.append(_cell(declared, records, (row, column, *at)))
     if set(cells) != {NOT_RUN}:
       lines.append([row, *cells])
-  return Table(heads, lines, declared.title) if columns else None
+  if not columns:
+    return None
+  if declared.turned:
+    heads, *lines = map(list, zip(heads, *lines, strict=True))
+  return Table(heads, lines, declared.title)
 
 
 def _values_table(declared: TableDeclaration, records: Records) -> Table | None:
@@ -207,14 +217,47 @@ def _draw_curves(declared: PictureDeclaration, panels: Panels) -> Any:
     title: {row: curve_of(record, ACCURACY) for row, record in panel.items()}
     for title, panel in panels.items()
   }
-  return plots.study_curves(
+  records = [record for rows in panels.values() for record in rows.values()]
+  no_bands = lambda curve: curve._replace(low=None, high=None)
+  if declared.each_seed:
+    curves = {
+      title: {row: no_bands(line) for row, line in panel.items()}
+      for title, panel in curves.items()
+    }
+  styles = plots.method_styles(declared.rows)
+  figure = plots.study_curves(
     curves,
     None,
     metric=ACCURACY,
     x_label="Communication round",
-    interval=_interval([r for rows in panels.values() for r in rows.values()]),
-    styles=plots.method_styles(declared.rows),
+    interval=_lines_of(declared, records),
+    styles=styles,
   )
+  for axes, panel in zip(figure.axes, panels.values(), strict=False):
+    _add_to_curves(declared, axes, panel, styles)
+  return figure
+
+
+def _lines_of(declared: PictureDeclaration, records: Sequence[Record]) -> str:
+  """What the lines of 'curves' are."""
+  lines = (
+    "mean; thin: each seed" if declared.each_seed else interval_words(records)
+  )
+  return lines + "; dotted: a constant guess" * (declared.guess is not None)
+
+
+def _add_to_curves(declared: PictureDeclaration, axes, panel, styles) -> None:
+  """Adds the lines of seeds, and of a guess, to a panel of accuracies."""
+  if declared.each_seed:
+    for row, record in panel.items():
+      values = 100 * record.history.values(ACCURACY).T
+      look = {"color": styles[row][0], "linewidth": 0.6, "alpha": 0.7}
+      axes.plot(record.history.rounds, values, zorder=2.5, **look)
+  if declared.guess is not None:
+    guess = 100 * declared.guess
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, guess - 0.05 * (high - low)), high)
+    axes.axhline(guess, color="0.4", linewidth=0.8, linestyle=":")
 
 
 def _draw_values(declared: PictureDeclaration, panels: Panels) -> Any:
@@ -235,7 +278,7 @@ def _draw_values(declared: PictureDeclaration, panels: Panels) -> Any:
     metric=measure.metric,
     x_name=declared.x_name,
     x_values=[*map(_number, places)],
-    interval=_interval(
+    interval=interval_words(
       [
         record
         for panel in panels.values()
@@ -245,13 +288,6 @@ def _draw_values(declared: PictureDeclaration, panels: Panels) -> Any:
     ),
     styles=plots.method_styles(declared.rows),
   )
-
-
-def _interval(records: Sequence[Record]) -> str:
-  """What lines are, and the bands or bars around them."""
-  if all(len(record.points) == 1 for record in records):
-    return "one seed"
-  return "mean and 95 % interval over seeds"
 
 
 def _number(place: str) -> float | str:
@@ -269,68 +305,3 @@ _DRAW = {
     panels, declared.metrics, declared.rows
   ),
 }
-
-
-# Pictures that `fedjax_opt.plots` does not have.
-
-
-def curve_of(record: Record, metric: str) -> plots.Curve:
-  """A metric over the rounds, with its 95 % interval over the seeds."""
-  rounds = np.asarray(record.history.rounds, float)
-  return curve(metric, rounds, record.history.values(metric))
-
-
-def draw_metrics(
-  rows: Mapping[str, Mapping[str, Record]],
-  metrics: Sequence[str],
-  methods: Sequence[str],
-) -> Any:
-  """Draws learning curves: a panel for each metric, a row for each condition.
-
-  Args:
-    rows: condition -> method -> its record, whose points are seeds; conditions
-      without methods are left out.
-    metrics: of the panels of a row; metrics that no record has are left out.
-    methods: all methods that may occur; they decide the looks.
-  """
-  rows = {title: row for title, row in rows.items() if row}
-  records = [record for row in rows.values() for record in row.values()]
-  measured = {name for record in records for name in record.history.metrics}
-  metrics = [metric for metric in metrics if metric in measured]
-  styles = plots.method_styles(methods)
-  scale = (0.85, 0.8)
-  with plots.figure(len(metrics), len(rows), scale) as (figure, axes):
-    entries = {}
-    for row_axes, (title, row) in zip(axes, rows.items(), strict=True):
-      for panel, metric in zip(row_axes, metrics, strict=True):
-        entries |= _draw_panel(panel, row, metric, styles)
-        panel.set(title=title, ylabel=metric_name(metric))
-    for panel in axes[-1]:
-      panel.set_xlabel("Communication round")
-    width = 2.8 * scale[0] * len(metrics)
-    legend_title = capitalized(_interval(records))
-    panels.add_below(figure, entries, width, legend_title)
-    return figure
-
-
-def _draw_panel(
-  axes, row: Mapping[str, Record], metric: str, styles
-) -> dict[str, Any]:
-  """Draws one panel; returns the entries of its legend."""
-  curves = {
-    method: curve_of(record, metric)
-    for method, record in row.items()
-    if metric in record.history.metrics
-  }
-  curves = {
-    method: line
-    for method, line in curves.items()
-    if np.isfinite(line.mean).any()
-  }
-  axes.xaxis.get_major_locator().set_params(integer=True)  # Rounds.
-  if metric == "rank":
-    axes.yaxis.get_major_locator().set_params(integer=True)
-  if not curves:
-    return {}
-  axis = metric_axis(metric, list(curves.values()))
-  return draw_curves(axes, curves, styles, axis)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 import fedjax_opt as fo
-from experiments.artefacts import views
+from experiments.artefacts import metric_panels
 from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Table
 from experiments.artefacts.declared_claims import lead
@@ -142,6 +142,10 @@ _NAMES = ("FedMiD", "FedMiD, smaller rate", "FedDualAvg")
 _VARIANTS = ("I", "II", "III", "IV")
 _KINDS = ("clients", "average", "server")
 _ROUNDS = (10, 50, 100)
+# Of the log scale of zeros: one of 1,024 coefficients is the least share.
+_LEAST = 1e-3
+_TICKS = (0, 0.001, 0.01, 0.1, 1)
+_TICK_TEXTS = ("0", "0.1 %", "1 %", "10 %", "100 %")
 
 
 def blocks(entries: Entries, records: Records) -> list[Block]:
@@ -182,7 +186,7 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
     for k, row in lines.items()
     if k.endswith(middle)
   }
-  alt = "Density of clients' models, their mean and the server's model"
+  alt = "Zeros of clients' models, of their mean and of the server's model"
   pictures = [
     Picture("densities", functools.partial(_draw, lines), alt),
     Picture(
@@ -193,25 +197,34 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
 
 
 def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
-  """Draws the densities, all on the scale from 0 to 1.
+  """Draws the shares of zeros, on a log scale with a place for 0.
 
   Args:
     rows: title of a row -> its records.
     shared: what all rows have, for the legend.
   """
-  figure = views.draw_metrics(rows, [*_NAMES], _KINDS)
+  figure = metric_panels.draw_metrics(rows, [*_NAMES], _KINDS)
   (legend,) = figure.legends
   if shared:
-    legend.set_title(f"Density, {shared}: {legend.get_title().get_text()}")
+    legend.set_title(
+      f"Share of zeros, {shared}: {legend.get_title().get_text()}"
+    )
   for lines in (legend.legend_handles, *(axes.lines for axes in figure.axes)):
     # Where two coincide, the wide line is seen below, and the others above.
     clients, average, server = lines[:3]
     clients.set(linewidth=3, zorder=2.9)
     average.set(linestyle="--", zorder=3.1)
     server.set(linestyle=(0, (1, 1.5)), linewidth=1.8)
-  word = "Data set" if shared else "Density,"
+  word = "Data set" if shared else "Zeros,"
   for axes in figure.axes:
-    axes.set(yscale="linear", ylim=(-0.02, 1.02))
+    for line in axes.lines:
+      line.set_ydata(1 - line.get_ydata())
+    for band in axes.collections:
+      for path in band.get_paths():
+        path.vertices[:, 1] = 1 - path.vertices[:, 1]
+    axes.set_yscale("symlog", linthresh=_LEAST, linscale=0.5)
+    axes.set(ylim=(-_LEAST / 5, 1.2), yticks=_TICKS, yticklabels=_TICK_TEXTS)
+    axes.minorticks_off()
     # All have one quantity: methods name columns, and conditions rows.
     place, method = axes.get_subplotspec(), axes.get_ylabel()
     axes.set_ylabel(f"{word} {axes.get_title()}" * place.is_first_col())
@@ -238,7 +251,7 @@ def _claims(records: Records, where: str, rounds: Sequence[int]) -> list[Claim]:
     for kind in _KINDS
   }
 
-  def claim(text: str, pairs: Sequence[tuple[str, str, str, str]]):
+  def claim(text: str, pairs: Sequence[tuple[str, str, str, str]], why=""):
     """The claim that the first is denser, for (name, kind, name, kind)."""
     quantities = []
     for name, kind, other_name, other_kind in pairs:
@@ -247,13 +260,14 @@ def _claims(records: Records, where: str, rounds: Sequence[int]) -> list[Claim]:
           keys = (name, variant, kind), (other_name, variant, other_kind)
           excess = lead(parts, *keys, value(f"density at {r}"), 1)
           quantities.append(excess._replace(name=f"{variant}, {excess.name}"))
-    return Claim(f"{text} {where}", quantities)
+    return Claim(f"{text} {where}", quantities, of=text, uncounted=why)
 
   within = lambda names, first, second: [(n, first, n, second) for n in names]
   return [
     claim(
       "The mean of FedMiD's clients is denser than they are",
       within(primal, "average", "clients"),
+      "a mean is zero only where all clients are",
     ),
     claim(
       "FedMiD's server is denser than its clients",

@@ -132,6 +132,7 @@ def _most_robust(entries: Entries, share, strength: str) -> Claim:
       Quantity(f"share over that of {other}", over(other))
       for other in entries["groups"]["others"]
     ],
+    of="FedDualAvg is the most robust to rates",
   )
 
 

@@ -119,7 +119,7 @@ def client_sizes(clients: Sequence[ClientSummary]) -> dict[str, str]:
   counts = [summary.counts.sum(axis=1) for summary in clients]
   totals, pooled = [part.sum() for part in counts], np.concatenate(counts)
   different = [summary.num_different for summary in clients]
-  suffix = f", {span(different)} different ones" * (different != totals)
+  suffix = f" ({span(different)} different)" * (different != totals)
   mean = f", {format_number(pooled.mean())} on average" * bool(np.ptp(pooled))
   return {
     "number of clients": span(map(len, counts)),

@@ -131,8 +131,10 @@ def test_the_start_pages_count_the_claims_of_the_papers():
   papers = (DOCS / "papers" / "index.md").read_text()
   for paper in ("delta_sgd", "fco", "bvr", "domo"):
     page = (REPOSITORY / "experiments" / paper / "README.md").read_text()
-    verdicts = r"the paper: (\d+) held, (\d+) not held, (\d+) undecided"
-    counts = " | ".join(re.search(verdicts, page).groups())
+    (verdicts,) = re.findall(r"Claims of the paper: (.*)\.", page)
+    number = {v: n for n, v in re.findall(r"(\d+) ([a-z ]+)", verdicts)}
+    order = ("held", "in part", "not held", "undecided")
+    counts = " | ".join(number.get(verdict, "0") for verdict in order)
     assert f"](experiments/{paper}) | {counts} |" in readme
     assert f"]({paper}/README.md) | {counts} | " in start
     assert f".md) | {counts} |" in papers

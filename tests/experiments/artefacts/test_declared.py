@@ -8,13 +8,18 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from experiments.artefacts import declared_claims, definitions, views
+from experiments.artefacts import (
+  declared_claims,
+  definitions,
+  metric_panels,
+  views,
+)
 from experiments.artefacts.artefact import GridChoices
-from experiments.artefacts.blocks import Claim, Quantity
+from experiments.artefacts.blocks import Claim, Quantity, verdict_of_cases
 from experiments.artefacts.values import value, with_interval
 from fedjax_opt.study.plots import panels
 from tests.helpers import refusals
-from tests.helpers.artefact_records import record
+from tests.helpers.artefact_records import claims, filled, record
 from tests.helpers.refusals import refusal
 
 POINTS = [{"seed": 0}, {"seed": 1}]
@@ -124,6 +129,9 @@ def test_a_table():
     ["A", "60.0", "-", "90.0"],
     ["B", "50.0", "69.9", "70.0"],
   ]
+  turned = views.table(declared._replace(turned=True, corner="it"), FOUND)
+  assert turned.columns == ["it", "A", "B"]
+  assert turned.rows == [["Y", "60.0", "50.0"], ["x", "90.0", "70.0"]]
   less = views.table(declared._replace(less="B"), FOUND)
   assert less.rows[0] == ["A", "10 points", "20 points"]
   bold = views.table(declared._replace(bold=[["A", "x"]]), FOUND)
@@ -170,6 +178,36 @@ def test_pictures(declared, tmp_path, drawn):
   panels.save(picture.draw(), tmp_path / "n.png")
   assert (tmp_path / "n.png").stat().st_size > 1000
   assert views.picture(declaration, {}) is None
+
+
+def test_a_picture_with_each_seed_and_a_guess():
+  declared = views.PictureDeclaration(
+    "it", "it", "curves", ["A"], each_seed=True, guess=0.05
+  )
+  figure = views.picture(declared, {("A", "x"): RECORD}).draw()
+  (axes,) = figure.axes
+  drawn = [[*line.get_ydata()] for line in axes.lines]
+  # The mean, each seed, and the guess, which is inside of the axis.
+  np.testing.assert_allclose(drawn[0], [10, 60, 50])
+  np.testing.assert_allclose(drawn[1:3], [[10, 50, 40], [10, 70, 60]])
+  assert drawn[3] == [5, 5]
+  assert axes.get_ylim()[0] < 5
+  assert not axes.collections
+  (legend,) = figure.legends
+  words = "ean; thin: each seed; dotted: a constant guess"
+  assert legend.get_title().get_text().endswith(words)
+
+
+def test_panels_name_the_runs_that_diverged_and_cut_the_loss_at_first():
+  losses = [[9.0, 2.0, 1.0], [9.0, 2.2, 1.2], [9.0, 1e9, NAN]]
+  found = record({"train_loss": losses}, [{}, {}, {}], rounds=[0, 5, 10])
+  rows = {"x": {"A": found}}
+  figure = metric_panels.draw_metrics(rows, ["train_loss"], ["A"])
+  (axes,) = figure.axes
+  np.testing.assert_allclose(axes.lines[0].get_ydata(), [9, 2.1, 1.1])
+  assert axes.get_ylim()[1] < 4
+  words = figure.legends[0].get_title().get_text()
+  assert words.endswith("\ndiverged and left out: 1 of 3 of A, x")
 
 
 def test_the_page_has_an_artefact_that_can_be():
@@ -275,3 +313,37 @@ def test_seeds_that_would_decide():
   )
   assert text_of(0.0, 0.0).endswith("; more than 1,000 seeds would decide)")
   assert text_of(1.0, 1.1, 0.9) == "1 (0.752 to 1.25)"  # It is decided.
+
+
+def test_runs_that_end_at_chance_are_counted_and_stay_in():
+  ends = {"Δ-SGD": [0.95, 0.96, 0.97]}
+  finals = lambda key: ends.get(key[0], [0.11, 0.94, 0.93])
+  found = filled("delta_sgd/table1", "cpu", finals)
+  claim = next(iter(claims("delta_sgd/table1", found).values()))
+  assert claim.verdict == "undecided"
+  assert claim.because(1).split("; ")[-3:] == [
+    "SGD ended at chance at 1 of 3 seeds",
+    "the median is 4)",
+    "and 6 more undecided",
+  ]
+  assert "would decide" not in claim.deciding[0].text(7, is_brief=True)
+
+
+def test_a_run_that_diverges_later_has_no_value_before_either():
+  curves = [[0.5, 1e9, NAN], [0.5, 0.4, 0.3]]
+  found = record({"train_loss": curves}, [{}, {}], rounds=[0, 50, 100])
+  for words in ("train_loss at 60", "train_loss after 50 %"):
+    np.testing.assert_array_equal(value(words).compute(found), [NAN, 0.4])
+
+
+@pytest.mark.parametrize(
+  ("cases", "verdict"),
+  [
+    (["held", "held"], "held"),
+    (["held", "undecided"], "undecided"),
+    (["held", "undecided", "not held"], "in part"),
+    (["undecided", "not held"], "not held"),
+  ],
+)
+def test_a_claim_with_several_cases(cases, verdict):
+  assert verdict_of_cases(cases) == verdict

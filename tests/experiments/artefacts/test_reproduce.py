@@ -14,6 +14,7 @@ from experiments.artefacts import (
   ARTEFACTS,
   captions,
   listing,
+  main_claims,
   paper_pages,
   publishing,
   recipe_runner,
@@ -262,7 +263,11 @@ def test_a_claim_on_the_runs_of_an_earlier_artefact_counts_once(outcome):
   """Two claims of one artefact count twice, also with the same values."""
   recorded = [*outcome.tuning.values(), *outcome.cell_records.values()]
   better = Quantity("A minus B", (1.0, float("nan"), 2.0))
-  claims = lambda *own: lambda _: [Claim("A is better", [q]) for q in own]
+  claims = lambda *own: (
+    lambda _: [
+      Claim(f"{place} A is better", [q]) for place, q in enumerate(own)
+    ]
+  )
   shown = {
     "table1": claims(better, better),
     "figure1": claims(better, better._replace(limit=1.5)),
@@ -274,6 +279,30 @@ def test_a_claim_on_the_runs_of_an_earlier_artefact_counts_once(outcome):
   is_published = lambda candidate, size: size == "cpu"
   page = paper_pages.Page(artefacts, recorded, is_published)
   assert "Claims of the paper: 3 undecided." in page.table()
+
+
+def test_the_cases_of_a_claim_count_as_one_and_idle_claims_do_not(outcome):
+  recorded = [*outcome.tuning.values(), *outcome.cell_records.values()]
+  quantity = lambda low: Quantity(f"from {low}", (low + 0.1, low + 0.2))
+  shown = [
+    Claim("A is better at 1", [quantity(2.0)], of="A is better at {0}"),
+    Claim("A is better at 2", [quantity(-2.0)], of="A is better at {0}"),
+    Claim("B is better at 1", [quantity(3.0)], uncounted="it must be"),
+  ]
+  artefact = dataclasses.replace(ARTEFACT, blocks=lambda _: shown)
+  page = paper_pages.Page([artefact], recorded, lambda _, size: size == "cpu")
+  assert "Claims of the paper: 1 in part.\n" in page.table()
+  text = page.filled("<!-- counts -->\nold\n<!-- end -->")
+  assert "- Cases: 2 held, 1 not held; not on this page: " in text
+  part = PART.format("claim: B").replace("smoke", "cpu")
+  assert "at 1 (not counted: it must be)." in page.filled(part)
+  # The worst case is written out.
+  line = "table9, cpu | A is better | A is best | 7"
+  index = f"<!-- claims of some\n{line}\n-->\nold\n<!-- end -->"
+  *_, row, _ = main_claims.filled(index, page, "some").splitlines()
+  assert "| 7 | 2: from -2.0: -1.85 (-2.49 to -1.21); 2 seeds; cases:" in row
+  assert row.endswith("| **in part** |")
+  assert main_claims.filled(index, page, "other") == index
 
 
 @pytest.mark.parametrize(
@@ -457,6 +486,7 @@ def test_the_page_of_a_paper_says_what_the_records_say(paper):
   assert table == page.table()
   index = (publishing._EXPERIMENTS.parent / "docs/papers/index.md").read_text()
   assert f"/{paper}/artefacts/README.md\n" in index
+  assert main_claims.filled(index, page, paper) == index
 
 
 def test_a_page_is_short():
