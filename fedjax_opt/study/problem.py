@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.checks.fields import checked, function, mapping_of
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
@@ -60,13 +59,15 @@ def _own_parts(data: ClientData, seed: int) -> ExampleParts:
       "own_models: clients' own examples are held out in memory; data must be "
       "a ClientData, or a function that returns one"
     )
-  with reworded_errors("own_models"):
-    return ExampleParts.of(
-      data,
-      seed,
-      ("fraction", CLIENT_TEST_FRACTION),
-      ("fraction", VALIDATION_FRACTION),
-    )
+  fractions = CLIENT_TEST_FRACTION, VALIDATION_FRACTION
+  try:
+    return ExampleParts.of(data, seed, *(("", part) for part in fractions))
+  except ValueError:
+    raise ValueError(
+      "own_models: holds out a fifth of each client's examples, and a tenth of "
+      f"the rest; the largest client has {data.max_size} examples, which are "
+      "too few"
+    ) from None
 
 
 class Problem(NamedTuple):
