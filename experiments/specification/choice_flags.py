@@ -42,6 +42,13 @@ T = TypeVar("T")
 FlagValues = Mapping[str, Any]
 
 
+class ForeignFlagError(ValueError):
+  """A flag of other entries than the chosen one: (flag, value, why)."""
+
+  def __str__(self):
+    return "{}={}: {}".format(*self.args)
+
+
 @dataclasses.dataclass(frozen=True)
 class ChosenEntry:
   """An entry of a registry by its name, with the values of its flags.
@@ -259,7 +266,7 @@ class ChoiceFlag:
       has_choice: whether something else could be chosen.
 
     Raises:
-      ValueError: always.
+      ForeignFlagError: always.
     """
     first, *more = owners
     names = [first, *more]
@@ -274,7 +281,8 @@ class ChoiceFlag:
       offers = [n for n in names if n.startswith(data)][:2] or offers
     offer = f"give --{self.flag}={listed(offers, 'or')}, or "
     hint = offer if has_choice else ""
-    raise ValueError(f"{flag}={value}: {belongs}; {hint}leave {flag} out")
+    why = f"{belongs}; {hint}leave {flag} out"
+    raise ForeignFlagError(flag, value, why)
 
 
 @functools.lru_cache(maxsize=64)

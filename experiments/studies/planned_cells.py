@@ -209,11 +209,11 @@ def _cell(
   flag_values |= {name: all_flags[name].default for name in left_out}
   try:
     spec = resolve(flag_values)
-  except ValueError as error:
+  except choice_flags.ForeignFlagError as error:
     # What is wrong at all values of a flag is said of all that were given.
-    given = lambda match: f"{match[1]}={request.flags.get(match[1], match[2])}"
-    text = re.sub(r"^(\w+)=([^:]*)(?=: belongs to)", given, str(error))
-    raise ValueError(text) from None
+    name, value, why = error.args
+    value = request.flags.get(name, value)
+    raise choice_flags.ForeignFlagError(name, value, why) from None
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   design = tuning.Design.of(spec.seed, fresh, request.nested, request.crossed)
   for seed in (*fresh, *design.crossed_seeds):

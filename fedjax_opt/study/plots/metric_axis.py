@@ -4,13 +4,14 @@ Axis letters: `E` places on the x axis of a curve.
 """
 
 import itertools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks.values import checked_array
+from fedjax_opt.checks.values import checked_array, is_real
 from fedjax_opt.results.metric_names import direction, is_accuracy
 from fedjax_opt.results.names import metric_name
 
@@ -47,6 +48,12 @@ class Curve(NamedTuple):
 
 
 Panels = Mapping[str, Mapping[str, Any]]  # Condition -> method -> data.
+
+
+def are_numbers(values: Iterable[Any]) -> bool:
+  """Whether all values can be on an axis of numbers."""
+  largest = sys.float_info.max
+  return all(is_real(value) and abs(value) <= largest for value in values)
 
 
 def as_curve(name: str, data: Any) -> Curve:

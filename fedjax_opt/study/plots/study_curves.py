@@ -16,6 +16,7 @@ from fedjax_opt.study.plots.metric_axis import (
   Curve,
   MetricAxis,
   Panels,
+  are_numbers,
   as_curve,
   panels_axis,
   profiles_axis,
@@ -387,8 +388,7 @@ def study_values(
 
 def _places(x_values: Sequence[Any]) -> np.ndarray:
   """[X], where the values are on the x axis, in increasing order."""
-  are_numbers = all(isinstance(x, int | float | np.number) for x in x_values)
-  if not are_numbers or not np.isfinite(np.array(x_values, float)).all():
+  if not are_numbers(x_values):
     return np.arange(len(x_values), dtype=float)
   x = np.array(x_values, float)
   places = np.log10(x) if _is_log(x) else x

@@ -2,14 +2,12 @@
 
 import functools
 import pathlib
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.values import is_real
 from fedjax_opt.study import plots, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.distributions import client_labels
@@ -176,12 +174,6 @@ def short_labels(labels: Iterable[str], longest: int = _MAX_LABEL) -> list[str]:
     for label in labels
   ]
   return words.unique(map(in_picture, short))
-
-
-def are_numbers(values: Iterable[Any]) -> bool:
-  """Whether all values can be on an axis of numbers."""
-  largest = sys.float_info.max
-  return all(is_real(value) and abs(value) <= largest for value in values)
 
 
 def curve(metric: str, x: np.ndarray, per_seed: np.ndarray) -> plots.Curve:

@@ -16,6 +16,7 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots, statistics, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.metric_axis import (
+  are_numbers,
   as_curve,
   panels_axis,
   profiles_axis,
@@ -57,7 +58,7 @@ def _against_conditions(album: StudyPictures) -> Iterator[Picture]:
   metric, numbers = album.study.metric, album.num_seeds
   for name in axes_of(album.study):
     distinct_values = dict.fromkeys(c.get(name) for c in album.study.conditions)
-    if len(distinct_values) < 2 or not drawing.are_numbers(distinct_values):
+    if len(distinct_values) < 2 or not are_numbers(distinct_values):
       continue
     values = sorted(distinct_values)
     panels = _panels_against(album, name, values)
@@ -258,7 +259,7 @@ def _sensitivities(
   for cell in cells:
     name, *other_names = cell.tuned
     values = [point[name] for point in cell.tuning_runs.points]
-    if not other_names and drawing.are_numbers(values):
+    if not other_names and are_numbers(values):
       by_name.setdefault(name, []).append(cell)
   for name, of_name in by_name.items():
     yield _sensitivity(album, criterion, name, of_name)
@@ -314,7 +315,7 @@ def _grid(cell: Cell) -> plots.Grid | None:
   )
   axes = [list(dict.fromkeys(values)) for values in zip(*scores, strict=True)]
   rows, columns = (
-    sorted(axis) if drawing.are_numbers(axis) else axis for axis in axes
+    sorted(axis) if are_numbers(axis) else axis for axis in axes
   )
   if len(scores) != len(rows) * len(columns):
     return None

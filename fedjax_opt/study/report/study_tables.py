@@ -113,10 +113,10 @@ def axes_of(study: StudyCells) -> list[str]:
 def _row(study: StudyCells, cell: Cell, other_columns: Row) -> Row:
   """The columns of condition, method, and the others; no head twice."""
   row = {"Method": study.labels[cell.method]} | other_columns
-  conditions = {
-    capitalized(name_of(name)): all_digits(cell.condition.get(name))
-    for name in axes_of(study)
-  }
+  names = axes_of(study)
+  heads = words.unique(capitalized(name_of(name)) for name in names)
+  values = (all_digits(cell.condition.get(name)) for name in names)
+  conditions = dict(zip(heads, values, strict=True))
   return beside(conditions, row, "{} (condition)")
 
 
