@@ -23,9 +23,7 @@ _MOST_CLASSES = 20
 _BLANKS = ("?", "-", "--", ".", "*")
 _UNITS = " %$€£¥"  # Of numbers, before or behind them.
 # A text that begins with a date, such as 2020-12-31 or 31.12.2020.
-_DATE = re.compile(
-  r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})(?!\d)"
-)
+_DATE = re.compile(r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})(?!\d)")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+")
 _NUMBER_TYPES = ("integer", "floating", "mixed-integer-float", "decimal")
 _DATES = ("datetime64", "datetime", "date")

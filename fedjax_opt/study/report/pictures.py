@@ -314,9 +314,7 @@ def _grid(cell: Cell) -> plots.Grid | None:
     zip(map(place, cell.tuning.settings), cell.tuning.scores, strict=True)
   )
   axes = [list(dict.fromkeys(values)) for values in zip(*scores, strict=True)]
-  rows, columns = (
-    sorted(axis) if are_numbers(axis) else axis for axis in axes
-  )
+  rows, columns = (sorted(axis) if are_numbers(axis) else axis for axis in axes)
   if len(scores) != len(rows) * len(columns):
     return None
   best, chosen = cell.tuning.best, None
