@@ -8,7 +8,7 @@ has saved. `--label_column` is predicted from all other columns;
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -22,7 +22,7 @@ from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import reworded_errors
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks.values import check_choice, listed
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
 from fedjax_opt.datasets.tables import KINDS, Table
@@ -30,6 +30,7 @@ from fedjax_opt.registry import documented
 from fedjax_opt.scores import SCORES
 
 _MAX_COLUMNS = 20  # Of those that a message names.
+_ONE_LETTER = {"t": "true", "f": "false", "y": "yes", "n": "no"}
 # Flags that name columns, and what is measured.
 COLUMN_FLAGS = (
   "label_column",
@@ -288,7 +289,21 @@ def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
       f"identifies rows, leave it out: --ignore_columns={name}"
       for name in identifiers
     ),
+    *(
+      f"note: {listed(names, 'and')} are different classes; if they mean the "
+      "same, write them alike"
+      for names in _alike(table.names if table.kind == "classes" else ())
+    ),
   )
+
+
+def _alike(names: Iterable[str]) -> list[list[str]]:
+  """Groups of names that may mean the same, such as T, True and true."""
+  groups: dict[str, list[str]] = {}
+  for name in names:
+    word = name.casefold()
+    groups.setdefault(_ONE_LETTER.get(word, word), []).append(name)
+  return [group for group in groups.values() if group[1:]]
 
 
 def _tells_rows_apart(column: np.ndarray) -> bool:

@@ -5,6 +5,7 @@ A column that would be read as something else than it means is refused. A table
 may have 200,000 columns, so columns of numbers are read together.
 """
 
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,9 @@ _MOST_CLASSES = 20
 # As some files mark a cell without a number.
 _BLANKS = ("?", "-", "--", ".", "*")
 _UNITS = " %$€£¥"  # Of numbers, before or behind them.
+# A text that begins with a date, such as 2020-12-31 or 31.12.2020.
+_DATE = re.compile(r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})(?!\d)")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+")
 _NUMBER_TYPES = ("integer", "floating", "mixed-integer-float", "decimal")
 _DATES = ("datetime64", "datetime", "date")
 # What pandas calls a column's type -> the NumPy type of its objects.
@@ -127,7 +131,7 @@ def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
       is_number += [dtype.kind != "b" for dtype in part.dtypes]
       continue
     words, codes = np.unique(values.to_numpy(), return_inverse=True)
-    if values.dtype.kind == "M":
+    if values.dtype.kind == "M" or all(map(_DATE.match, words)):
       raise ValueError(
         f"column {name!r}: has dates; name it as the time, ignore it, or turn "
         "it into numbers"
@@ -168,6 +172,7 @@ def _check_words(name, words):
   is_few = len(words) <= _MOST_CLASSES
   are_all = (are_numbers | np.isin(words, _BLANKS)).all() and are_numbers.any()
   is_slip = are_all if is_few else are_numbers.mean() > 0.5
+  is_slip |= all(map(_HEXADECIMAL.fullmatch, words))
   if len(non_numbers) and is_slip:
     raise ValueError(
       f"column {name!r}: has {non_numbers[0]!r} among numbers; write numbers "

@@ -79,6 +79,17 @@ def test_numbers_of_rows_are_noted(file):
   )
 
 
+def test_names_of_classes_that_may_mean_the_same_are_noted(tmp_path):
+  path = tmp_path / "words.csv"
+  frame = pd.DataFrame({"a": range(20), "y": ["T", "true", "True", "no"] * 5})
+  frame.assign(a=frame["a"] / 2).to_csv(path, index=False)
+  flags = "--task=table_linear", f"--data_file={path}", "--label_column=y"
+  assert loading.load_data(spec_of(*flags)).task.notes[3:] == (
+    "note: T, True and true are different classes; if they mean the same, "
+    "write them alike",
+  )
+
+
 def test_inputs_are_standardized_by_what_trains(file):
   loaded = loading.load_data(
     spec_of(*flags(file, "sick", "--client_column=hospital"))

@@ -264,6 +264,7 @@ def test_more_heterogeneous_is_to_the_right():
     ("partition", ["iid", "dirichlet", "shards"], [0, 1, 2]),
     ("alpha", [float("inf"), 1.0, 0.1], [0, -1, -2]),
     ("zeta", [0.1, 0.2, 0.4], [0.1, 0.2, 0.4]),
+    ("num_clients", [1, 2, 10**309], [0, 1, 2]),
   ],
 )
 def test_places(x_name, x_values, places):
