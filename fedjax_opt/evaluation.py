@@ -79,7 +79,8 @@ def federated(
     `evaluate=`.
 
   Raises:
-    ValueError: if scores are given without outputs.
+    ValueError: if scores are given without outputs; as it evaluates, if two
+      metrics have one name.
   """
   if scores and outputs is None:
     raise ValueError(
@@ -112,17 +113,29 @@ def federated(
         results |= {f"{split}_{n}": jnp.mean(v) for n, v in held_out.items()}
         if scores:
           predicted = _mapped(outputs, params, examples, batch_size)
-          results |= {
+          of_split = {
             f"{split}_{name}": score(predicted, examples["y"])
             for name, score in scores.items()
           }
+          results = _joined("scores", results, of_split)
     if of_params is not None:
-      results |= functions.checked_scalars("of_params", of_params(params))
+      of_model = functions.checked_scalars("of_params", of_params(params))
+      results = _joined("of_params", results, of_model)
     if gradient_of is not None:
-      results |= grad_norm_sq(gradient_of, batch_size)(params, data, test)
+      norm = grad_norm_sq(gradient_of, batch_size)(params, data, test)
+      results = _joined("gradient_of", results, norm)
     return results
 
   return evaluate
+
+
+def _joined(what, results, others):
+  """All metrics; ValueError if two have one name."""
+  if both := sorted(results.keys() & others.keys()):
+    raise ValueError(
+      f"{what}: {both[0]!r} is measured already; must have another name"
+    )
+  return results | others
 
 
 @fields.checked()

@@ -26,6 +26,8 @@ _MEASURED_ON = {
 }
 # Several numbers, as flags have them: 0.1,1e-3; and not one number: 12,345.
 _NUMBER_LIST = re.compile(r"(?!\d{1,3}(,\d{3})+$)[\d.e+-]+(,[\d.e+-]+)+")
+# Texts that look like a number, a switch or nothing.
+_LIKE_OTHERS = re.compile(rf"-?([\d.]+(e-?\d+)?|∞)|yes|no|{NOTHING}")
 # Types of options of which a sentence shows the value.
 _SHOWN = (bool, int, float, str, list, tuple)
 # The most methods that a sentence names.
@@ -158,8 +160,13 @@ def differing_options(
 
 
 def all_digits(value: Any) -> str:
-  """A value for people, with all its digits, so that no two look the same."""
+  """A value for people, so that no two look the same: 0.1, yes, “1”.
+
+  It has all its digits. A text that looks like another value is quoted.
+  """
   text = value_of(value)
+  if isinstance(value, str) and _LIKE_OTHERS.fullmatch(text):
+    return f"“{text}”"
   is_float = isinstance(value, float | np.floating) and np.isfinite(value)
   return repr(float(value)) if is_float and float(text) != value else text
 
