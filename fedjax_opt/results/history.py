@@ -10,8 +10,25 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import LOSSES
-from fedjax_opt.checks.values import check_choice, checked_array
+from fedjax_opt.checks.values import (
+  check_choice,
+  checked_array,
+  listed,
+  nearest,
+)
 from fedjax_opt.results.metric_names import COSTS, direction
+
+
+class _Metrics(dict):
+  """Metrics by name; a name that is missing is answered with those there."""
+
+  def __missing__(self, name: str):
+    if not self:
+      raise KeyError(f"{name}: nothing was measured; give evaluate= to the run")
+    near = [known for known in self if known.partition("_")[2] == name]
+    near = near or nearest(str(name), self)
+    hint = f"; did you mean {listed(near, 'or')}?" if near else ""
+    raise KeyError(f"{name}: must be one of {', '.join(self)}{hint}")
 
 
 @dataclasses.dataclass
@@ -38,10 +55,10 @@ class History:
 
   def __post_init__(self):
     self.rounds = [int(r) for r in self.rounds]
-    self.metrics = {
-      name: np.asarray(values, np.float64)
+    self.metrics = _Metrics(
+      (name, np.asarray(values, np.float64))
       for name, values in self.metrics.items()
-    }
+    )
     points = "points"  # All metrics have equally many points.
     for name, values in self.metrics.items():
       axes = f"[{points}, {len(self.rounds)}]"
@@ -91,7 +108,7 @@ class History:
     for name, column in columns.items():
       checked_array(f"values[{name!r}]", column, f"[{size}]")
     metrics = self.metrics or {name: np.empty((size, 0)) for name in columns}
-    count, longer = len(self.rounds), {}
+    count, longer = len(self.rounds), _Metrics()
     for name, values in metrics.items():
       room = self._room.get(name)
       if values.base is not room or room is None or room.shape[1] == count:

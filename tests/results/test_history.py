@@ -152,3 +152,14 @@ def append(*args):
 
 
 test_is_refused = refusals.of_table("history.txt", append)
+
+
+def test_a_missing_metric_is_answered_with_those_there():
+  history = History()
+  with pytest.raises(KeyError, match="loss: nothing was measured; give"):
+    history.metrics["loss"]
+  history.append(1, {"test_accuracy": [0.5], "bytes_up": [3]})
+  for name in ("accuracy", "test_acuracy"):
+    with pytest.raises(KeyError, match=f"{name}: .*mean test_accuracy"):
+      history.metrics[name]
+  assert history.metrics.get("accuracy") is None
