@@ -37,7 +37,7 @@ _ELSEWHERE = {
   "participation": ("cohort_size",),
   "rate": ("client_lr", "server_lr"),
   "regularization": ("regularizer", "l2"),
-  "seeds": ("seed",),
+  "seeds": ("seed", "report_seeds"),
   "steps": ("local_steps",),
   "strategy": ("algorithm",),
   "weight_decay": ("l2",),
@@ -136,7 +136,7 @@ def not_a_flag(argument: str, known: Collection[str]) -> str:
 def _nearest(name: str, known: Collection[str]) -> Sequence[str]:
   """The flags that were probably meant: --lr is --client_lr or --server_lr."""
   name = name.lower().replace("-", "_")
-  near = [name] if name in known else _ELSEWHERE.get(name)
+  near = [f for f in (name, *_ELSEWHERE.get(name, ())) if f in known]
   if not near:
     short = name.replace("learning_rate", "lr")
     near = [flag for flag in known if flag.endswith(f"_{short}")][:3]
