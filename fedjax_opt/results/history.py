@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedjax_opt.base import LOSSES
@@ -29,6 +30,16 @@ class _Metrics(dict):
     near = near or nearest(str(name), self)
     hint = f"; did you mean {listed(near, 'or')}?" if near else ""
     raise KeyError(f"{name}: must be one of {', '.join(self)}{hint}")
+
+
+jax.tree_util.register_pytree_node(  # As a dict is.
+  _Metrics,
+  lambda metrics: (
+    [metrics[n] for n in sorted(metrics)],
+    tuple(sorted(metrics)),
+  ),
+  lambda names, values: _Metrics(zip(names, values, strict=True)),
+)
 
 
 @dataclasses.dataclass
