@@ -1,5 +1,6 @@
 """What an algorithm must be and return, checked before it is compiled."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,7 @@ def check_points(
     ValueError: if a value cannot be.
     TypeError: if `make` does not take these, or returns no algorithm.
   """
+  _check_names(make, grid)
   first = {name: values[0] for name, values in grid.items()}
   points = [first] + [
     first | {name: value} for name in grid for value in grid[name][1:]
@@ -102,6 +104,22 @@ def check_points(
       return ()  # An algorithm is no array.
 
     jax.eval_shape(trace, numbers)
+
+
+def _check_names(make, grid):
+  """Checks that the names of a grid are arguments of `make`."""
+  try:
+    parameters = inspect.signature(make).parameters
+  except (TypeError, ValueError):  # Of some functions nobody can know.
+    return
+  if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    return
+  for name in grid:
+    if name not in parameters:
+      takes = ", ".join(parameters) or "nothing"
+      raise TypeError(
+        f"grid[{name!r}]: is no argument of make, which takes {takes}"
+      )
 
 
 def _algorithm_of(make, hyperparameters, given):

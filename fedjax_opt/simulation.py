@@ -49,10 +49,19 @@ def _check_first(name: str, algorithm: Any) -> None:
     )
 
 
+def _check_second(name: str, params: Any) -> None:
+  """Checks that the second argument is no data."""
+  if isinstance(params, ClientData | Population):
+    raise TypeError(
+      f"{name}={brief(params)}: must be a pytree of arrays; the order is "
+      "algorithm, params, data"
+    )
+
+
 # `params` is checked where it is also known whether it may be a function.
 @fields.checked(
   algorithm=fields.Field(_check_first),
-  params=fields.ANYTHING,
+  params=fields.Field(_check_second),
   on_evaluation=_REPORTED,
 )
 def simulate(

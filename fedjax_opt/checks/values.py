@@ -43,7 +43,8 @@ def brief(value: Any) -> str:
   if isinstance(value, list | tuple | dict | set) and len(value) > _BRIEF:
     return f"a {type(value).__name__} of {len(value)}"
   try:
-    text = " ".join(repr(value).split())
+    is_table = hasattr(value, "iloc")  # Of pandas.
+    text = "<" if is_table else " ".join(repr(value).split())
   except Exception:  # Such as a tree of deleted arrays.
     text = "<"
   if len(text) > _BRIEF or text.startswith("<"):

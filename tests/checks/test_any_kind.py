@@ -10,6 +10,7 @@ import re
 import pytest
 
 import fedjax_opt as fo
+from fedjax_opt.checks.values import brief
 from fedjax_opt.engine.run_programs import RunPrograms
 from tests.helpers.public_names import FACTORIES
 from tools import wrong_values
@@ -62,3 +63,8 @@ def test_given_to_what_runs(name, monkeypatch):
       else:
         accepted.add(argument)
     assert accepted == ACCEPTED.get(kind, set()) & good.keys(), kind
+
+
+def test_a_pandas_table_is_named_not_printed():
+  pandas = pytest.importorskip("pandas")
+  assert brief(pandas.DataFrame({"x": [1]})) == "a DataFrame"
