@@ -128,8 +128,8 @@ def not_a_flag(argument: str, known: Collection[str]) -> str:
   if "=" in argument and name in known:
     quoted = f", or --method='NAME {argument}'" if "method" in known else ""
     return f"{argument!r}: not a flag; did you mean --{argument}{quoted}?"
-  if argument in ALGORITHM.registry:
-    flag = "method" if "method" in known else "algorithm"
+  flag = next((n for n in ("method", "artefact") if n in known), "algorithm")
+  if argument in ALGORITHM.registry or flag == "artefact":
     return f"{argument!r}: not a flag; did you mean --{flag}={argument}?"
   is_number = re.match(r"[\d.]+,?", argument)
   hint = "; a list has commas and no spaces" if is_number else ""
