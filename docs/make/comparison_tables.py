@@ -199,9 +199,11 @@ def _trained(condition: Condition) -> str:
   if "examples_per_client" in flags:
     parts.append(f"{flags['examples_per_client']} examples of each client")
   steps, batch = flags["local_steps"], flags["batch_size"]
+  # Clients of a partition may have fewer examples than a batch.
+  may_be_few = "partition" in flags and "examples_per_client" not in flags
   parts.append(
-    f"{flags['rounds']} rounds of {steps} local steps on at most {batch} "
-    "examples"
+    f"{flags['rounds']} rounds of {steps} local steps on "
+    f"{'at most ' * may_be_few}{batch} examples"
   )
   return f"{'; '.join(parts)}."
 
