@@ -618,9 +618,6 @@ def run(folder, patterns=("*",)):
   folder = pathlib.Path(folder).absolute()
   folder.mkdir(exist_ok=True)
   os.chdir(FOLDER)  # Where a text is taken for a path.
-  now = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * 4096
-  hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-  resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, hard))
   table = {}
   for name, function in public().items():
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
@@ -648,11 +645,19 @@ def unclear(table):
   }
 
 
+def limit_memory():
+  """Lets this process have little more memory than now."""
+  now = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * 4096
+  hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+  resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, hard))
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("patterns", nargs="*", default=["*"])
   parser.add_argument("--folder", required=True)
   options = parser.parse_args()
+  limit_memory()
   table = run(options.folder, options.patterns)
   reasons = collections.Counter(
     why for outcomes in table.values() for _, why in outcomes.values() if why
