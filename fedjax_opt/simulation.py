@@ -32,10 +32,11 @@ from fedjax_opt.results.result import Report, Result
 fields.KINDS[Checkpoints] = fields.instance_of(
   Checkpoints, 'a Checkpoints, such as Checkpoints("folder", every=50)'
 )
-fields.KINDS[ClientData | Population] = fields.instance_of(
+_ORDER = "the order is algorithm, params, data"
+_DATA = fields.instance_of(
   ClientData | Population,
   "clients, such as ClientData.from_partition(pool, rows), or a Population; "
-  "the order is algorithm, params, data",
+  f"{_ORDER}",
 )
 _REPORTED = fields.function("(report)")
 
@@ -44,8 +45,7 @@ def _check_first(name: str, algorithm: Any) -> None:
   """Checks that the first argument is no model; the rest is `Simulator`'s."""
   if isinstance(algorithm, Mapping | np.ndarray | jax.Array):
     raise TypeError(
-      f"{name}={brief(algorithm)}: must be an Algorithm; the order is "
-      "algorithm, params, data"
+      f"{name}={brief(algorithm)}: must be an Algorithm; {_ORDER}"
     )
 
 
@@ -53,8 +53,7 @@ def _check_second(name: str, params: Any) -> None:
   """Checks that the second argument is no data."""
   if isinstance(params, ClientData | Population):
     raise TypeError(
-      f"{name}={brief(params)}: must be a pytree of arrays; the order is "
-      "algorithm, params, data"
+      f"{name}={brief(params)}: must be a pytree of arrays; {_ORDER}"
     )
 
 
@@ -62,6 +61,7 @@ def _check_second(name: str, params: Any) -> None:
 @fields.checked(
   algorithm=fields.Field(_check_first),
   params=fields.Field(_check_second),
+  data=_DATA,
   on_evaluation=_REPORTED,
 )
 def simulate(

@@ -177,8 +177,8 @@ class Claim(NamedTuple):
   def deciding(self) -> list[Quantity]:
     """The quantities with the claim's verdict; the least margin comes first."""
     verdict = self.verdict
-    pairs = zip(self.quantities, self._verdicts, strict=True)
-    deciding = [quantity for quantity, own in pairs if own == verdict]
+    judged = zip(self.quantities, self._verdicts, strict=True)
+    deciding = [quantity for quantity, own in judged if own == verdict]
     return sorted(deciding, key=lambda quantity: quantity.margin)
 
   def because(self, most: int) -> str:

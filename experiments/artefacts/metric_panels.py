@@ -90,16 +90,14 @@ def _draw_panel(
 
 def _curve_of_runs_that_end(record: Record, metric: str) -> plots.Curve:
   """The curve of the seeds that did not diverge; of all, if all did."""
-  values = record.history.values(metric)
-  ends = np.isfinite(values[:, -1])
-  rounds = np.asarray(record.history.rounds, float)
-  return curve(metric, rounds, values[ends] if ends.any() else values)
+  ends = np.flatnonzero(record.ends(metric))
+  return curve_of(record.take(ends) if ends.size else record, metric)
 
 
 def _left_out(row: Mapping[str, Record], metric: str) -> list[str]:
   """The runs that diverged, of methods of which others did not."""
   ends = {
-    method: np.isfinite(record.history.values(metric)[:, -1])
+    method: record.ends(metric)
     for method, record in row.items()
     if metric in record.history.metrics
   }

@@ -175,13 +175,14 @@ class Page:
       if states:
         num_of_states = counted(states, _STATES)
         parts.append(f"{capitalized(words)}: {len(states)} ({num_of_states}).")
+    claims = self._distinct_claims().values()
     for words, is_ours in (
       ("Claims of the paper", False),
       ("Our claims", True),
     ):
       texts = [
         verdict_of_cases([case.verdict for case in cases])
-        for cases in self._distinct_claims().values()
+        for cases in claims
         if cases[0].is_ours == is_ours and not cases[0].uncounted
       ]
       if texts:

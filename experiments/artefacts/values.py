@@ -21,21 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.studies.records import Record
+from experiments.tasks import images
 from fedjax_opt import statistics
+from fedjax_opt.datasets import texts
 from fedjax_opt.results import metric_names
 from fedjax_opt.study.numbers import NumberFormat
 
 ACCURACY = "test_accuracy"
 # How a task's name begins -> number of classes.
 _CLASSES = {
-  "digits": 10,
-  "mnist": 10,
-  "fmnist": 10,
-  "cifar10": 10,
-  "cifar100": 100,
-  "svhn": 10,
-  "agnews": 4,
-  "dbpedia": 14,
+  name.replace("_", ""): dataset.num_classes
+  for name, dataset in {**images.DATASETS, **texts.DATASETS}.items()
 }
 # A run ended at chance if its accuracy is at most this far above a guess.
 _OF_CHANCE = 0.02

@@ -99,6 +99,10 @@ class Record:
     """The last value of a metric at every point, [S]."""
     return self.history.values(metric)[:, -1]
 
+  def ends(self, metric: str) -> np.ndarray:
+    """Whether a point has a finite last value: it never diverged. [S] bool."""
+    return np.isfinite(self.final(metric))
+
 
 def of_run(run: Run, arguments: Sequence[str], parts: RecordedParts) -> Record:
   """The record of a run that is complete."""

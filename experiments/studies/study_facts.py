@@ -38,14 +38,14 @@ def study_of(
   """The study of all cells, in the order in which they were asked for."""
   key = lambda cell: (cell.method, str(dict(cell.condition)))
   places = {key(cell): number for number, cell in enumerate(planned)}
-  clients, sizes = setup_of(planned, loader)
+  clients, size_texts = setup_of(planned, loader)
   cells = [*existing, *sorted(done, key=lambda cell: places[key(cell)])]
   return Study(
     tuple(cells),
     request.metric or metric_of(cells),
     title=request.title or _title(request),
     target=request.target,
-    about=_shared_facts(planned, cells, sizes),
+    about=_shared_facts(planned, cells, size_texts),
     command=command.line("compare", argv[1:]),
     notes=(
       *planned_cells.difference_notes(planned),
@@ -83,7 +83,7 @@ def _named(value: Any) -> str:
 def _shared_facts(
   planned: Sequence[PlannedCell],
   cells: Sequence[Cell],
-  sizes: Mapping[str, str],
+  size_texts: Mapping[str, str],
 ) -> dict[str, Any]:
   """What all cells share, for the report."""
   shared = shared_config(cells)
@@ -91,10 +91,11 @@ def _shared_facts(
     shared |= shared_flags(planned)
     is_tuned = any(cell.grid for cell in planned)
     shared |= planned[0].design.facts(is_tuned)
-  if any("examples of a client" in name for name in sizes):
+  if any("examples of a client" in name for name in size_texts):
     shared.pop("examples_per_client", None)
+  # Choices stand first, and are said by name.
   named = {n: _named(v) for n, v in shared.items() if n in CHOICE_FLAGS}
-  return named | sizes | shared | named
+  return named | size_texts | shared | named
 
 
 def shared_flags(planned: Sequence[PlannedCell]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The clients of a round, as an algorithm sees them: the verbs of `Cohort`.
 
-The work of one client is written with the `Worker` of worker.py; mapping.py
-maps it over the clients; replies.py holds what a verb returns.
+participants.py draws the clients. The work of one client is written with the
+`Worker` of worker.py; mapping.py maps it over the clients; replies.py holds
+what a verb returns.
 """
 
 import dataclasses

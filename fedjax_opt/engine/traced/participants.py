@@ -73,20 +73,6 @@ class Participants:
     is_out = self._is_out(numbers, arrival)
     return Client(numbers, size, weight, is_out, row, arrival)
 
-  def _keys(self, stream, numbers, arrival):
-    """[C'] random keys of clients, in the stream of this number."""
-    if arrival is None or arrival.staleness is None:
-      key = jax.random.fold_in(self._round_key, stream)
-      return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
-
-    def of_client(staleness, draw, i):
-      key = round_key(self._run_key, self._round - staleness)
-      key = jax.random.fold_in(jax.random.fold_in(key, stream), i)
-      # The same client may start from one version several times.
-      return jnp.where(draw > 0, jax.random.fold_in(key, draw), key)
-
-    return jax.vmap(of_client)(arrival.staleness, arrival.draw, numbers)
-
   def keys_of(self, clients: Client, phase: int) -> jax.Array:
     """[C'] random keys of clients in a phase."""
     return self._keys(1 + phase, clients.number, clients.arrival)
@@ -104,11 +90,10 @@ class Participants:
     share = jnp.sum(jnp.where(counted, normalized, 0))
     # Exactly 1 if all clients with a weight count.
     share = jnp.where(jnp.any((normalized > 0) & ~counted), share, 1)
-    if (
-      not self._config.weights_by_examples and not self._config.has_empty_places
-    ):
-      places = min(len(counted), self._config.cohort_size)  # Without padding.
-      return share * (places / self._config.num_clients)
+    config = self._config
+    if not config.weights_by_examples and not config.has_empty_places:
+      places = min(len(counted), config.cohort_size)  # Without padding.
+      return share * (places / config.num_clients)
     return share * cohort / self._population_weight()
 
   def draw_index(self, phase: int) -> tuple[jax.Array, jax.Array]:
@@ -122,6 +107,20 @@ class Participants:
     draws = jax.random.uniform(key, (size,), jnp.float32)
     return jnp.argmax(jnp.where(is_out, -1, draws)), jnp.all(is_out)
 
+  def _keys(self, stream, numbers, arrival):
+    """[C'] random keys of clients, in the stream of this number."""
+    if arrival is None or arrival.staleness is None:
+      key = jax.random.fold_in(self._round_key, stream)
+      return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
+
+    def of_client(staleness, draw, i):
+      key = round_key(self._run_key, self._round - staleness)
+      key = jax.random.fold_in(jax.random.fold_in(key, stream), i)
+      # The same client may start from one version several times.
+      return jnp.where(draw > 0, jax.random.fold_in(key, draw), key)
+
+    return jax.vmap(of_client)(arrival.staleness, arrival.draw, numbers)
+
   def _is_out(self, numbers, arrival):
     """[C'] bool: dropped out, an empty place, or a message that is not used."""
     is_out = numbers >= self._config.num_clients
@@ -131,7 +130,7 @@ class Participants:
     return is_out
 
   def _has_dropped_out(self, numbers, arrival):
-    """[C] bool, which clients drop out; the same in all phases of a round."""
+    """[C'] bool, which clients drop out; the same in all phases of a round."""
     if self._config.client_dropout == 0:
       return jnp.zeros(len(numbers), bool)
     rate = jnp.float32(self._config.client_dropout)  # In the type of the draws.
