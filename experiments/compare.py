@@ -61,6 +61,7 @@ from experiments.processes import command, executors
 from experiments.reference import joining
 from experiments.single_run import tracking
 from experiments.single_run.job import output_dir_of
+from experiments.stored.store import Store
 from experiments.studies import (
   cell_runs,
   existing_runs,
@@ -69,7 +70,6 @@ from experiments.studies import (
 )
 from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import FLAGS, Request, read_request
-from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.files import folders, json_files, locks
 from fedjax_opt.study.cells import Cell

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from experiments import artefacts, reproduce
 from experiments.command_line import choice_pages
 from experiments.command_line.help import ANSWERS
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.specification.choice_flags import ALGORITHM
 from experiments.specification.flag import Flag
 from experiments.studies import request
@@ -66,7 +66,7 @@ def script(shell: str, commands: Iterable[str]) -> str:
 
 def flags_of_commands() -> dict[str, list[str]]:
   """Command -> its flags, with = before a value."""
-  run_flags = list(spec.all_flags())
+  run_flags = list(specs.all_flags())
   shared_flags = [
     name for name in run_flags if name not in request.ONLY_OF_A_RUN
   ]
@@ -74,7 +74,7 @@ def flags_of_commands() -> dict[str, list[str]]:
   return {
     "run": _typed([*run_flags, "flagfile", *ANSWERS]),
     "compare": _typed(
-      [*study_flags, *shared_flags, "flagfile", *ANSWERS], spec.conditions()
+      [*study_flags, *shared_flags, "flagfile", *ANSWERS], specs.conditions()
     ),
     "convert": [*_typed([*run_flags, "flagfile", *ANSWERS]), "--verify"],
     "reproduce": _typed(["help", *reproduce.FLAGS]),
@@ -103,12 +103,12 @@ def values() -> dict[str, list[str]]:
   """Flag -> the words that it accepts, for flags that accept words."""
   flags = _all_flags()
   words = {name: flag.words for name, flag in flags.items() if flag.words}
-  groups = [group.key for group in spec.GROUPS]
+  groups = [group.key for group in specs.GROUPS]
   return words | {
     "method": list(ALGORITHM.registry),
     "artefact": [*artefacts.ARTEFACTS, "all"],
     "help": list(
-      dict.fromkeys([*groups, *choice_pages.names(), *spec.all_flags()])
+      dict.fromkeys([*groups, *choice_pages.names(), *specs.all_flags()])
     ),
     "list": _kinds(),
     "completion": list(SHELLS),
@@ -117,7 +117,7 @@ def values() -> dict[str, list[str]]:
 
 def _all_flags() -> dict[str, Flag]:
   """The flags of all commands."""
-  return request.FLAGS | reproduce.FLAGS | spec.all_flags()
+  return request.FLAGS | reproduce.FLAGS | specs.all_flags()
 
 
 def _kinds() -> list[str]:

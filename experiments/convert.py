@@ -30,10 +30,10 @@ from experiments import tasks
 from experiments.command_line import exits, flag_words, parser
 from experiments.processes import command
 from experiments.single_run import loading
-from experiments.specification import clients_on_disk
 from experiments.specification.choice_flags import check_absent
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import not_default
+from experiments.tasks import clients_on_disk
 from fedjax_opt import Population
 from fedjax_opt.files.folders import user_path
 

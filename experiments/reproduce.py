@@ -44,7 +44,7 @@ from experiments.specification.flag import (
   flags_of,
   kinds_of,
 )
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt import plots
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.values import nearest

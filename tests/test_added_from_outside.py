@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_opt as fo
 from experiments.command_line import choice_pages
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.studies import planned_cells, request, study_facts
 from experiments.tasks import TASKS, TaskChoice, classification
 from fedjax_opt.algorithms import ALGORITHMS
@@ -216,6 +216,6 @@ def test_a_comparison_calls_it_by_its_label():
 
 
 def test_its_hyperparameters_are_conditions_where_the_kind_says_so():
-  conditions = spec.conditions()
+  conditions = specs.conditions()
   assert {"first", "spread"} <= set(conditions)
   assert not {"pull", "client_kappa"} & set(conditions)

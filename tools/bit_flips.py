@@ -27,8 +27,8 @@ import numpy as np
 
 from experiments import compare, convert
 from experiments import run as runner
-from experiments.studies import records
-from experiments.studies.records import Record
+from experiments.stored import records
+from experiments.stored.records import Record
 from fedjax_opt import load_run
 from fedjax_opt.data.population import Population
 from fedjax_opt.results.checkpoint import Checkpoints

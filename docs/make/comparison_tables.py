@@ -21,7 +21,7 @@ from experiments.reference import definition, page, standing
 from experiments.reference.definition import Condition
 from experiments.reference.standing import Leaderboard
 from experiments.specification.choice_flags import TASK
-from experiments.studies import records
+from experiments.stored import records
 from fedjax_opt import plots
 from fedjax_opt.results.metric_names import is_accuracy
 from fedjax_opt.results.names import name_of

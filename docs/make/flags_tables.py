@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 
 from experiments.command_line import texts
-from experiments.specification import spec
+from experiments.specification import spec as specs
 
 _MOST_CHOICES = 12  # More have a page of their own.
 _PAGES = {"task": "[tasks](tasks.md)"}
@@ -36,9 +36,9 @@ _FLAG = re.compile(r"(?<=[Nn]eeds )([a-z]+)(?!\w)|(?<=see )([a-z]+)(?=[ .]|$)")
 
 def filled(text: str) -> str:
   """The page, with a table for each group of flags at its end."""
-  flags = spec.all_flags()
+  flags = specs.all_flags()
   parts = [text.rstrip("\n")]
-  for group in spec.GROUPS:
+  for group in specs.GROUPS:
     names = [name for name, flag in flags.items() if flag.group == group]
     purpose = f"{group.purpose[0].upper()}{group.purpose[1:]}."
     rows = ["| flag | meaning |", "|---|---|", *map(_row, names)]
@@ -56,7 +56,7 @@ def filled(text: str) -> str:
 
 
 def _row(name: str) -> str:
-  flag = spec.all_flags()[name]
+  flag = specs.all_flags()[name]
   text, *entries = texts.of_flag(name, flag).split("\n")
   is_list, text = text.startswith("[list] "), text.removeprefix("[list] ")
   text = _owners_as_code(text, flag.owners or ())
@@ -98,9 +98,9 @@ def _outside_code(pattern, change, text: str) -> str:
 
 
 def _as_code(word: re.Match) -> str:
-  is_flag = word[0] in spec.all_flags()
+  is_flag = word[0] in specs.all_flags()
   return f"`--{word[0]}`" if is_flag else f"`{word[0]}`"
 
 
 def _as_flag(word: re.Match) -> str:
-  return f"`--{word[0]}`" if word[0] in spec.all_flags() else word[0]
+  return f"`--{word[0]}`" if word[0] in specs.all_flags() else word[0]

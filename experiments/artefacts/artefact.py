@@ -15,8 +15,8 @@ from experiments.command_line import parser
 from experiments.command_line.flag_words import argument
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from experiments.studies import store
-from experiments.studies.records import Record, RecordedParts
+from experiments.stored import store
+from experiments.stored.records import Record, RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.files import json_files
 

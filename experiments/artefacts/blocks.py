@@ -73,9 +73,12 @@ class Quantity(NamedTuple):
   def margin(self) -> float:
     """By how much the mean over seeds that have a value is above the limit.
 
-    Infinity if none has.
+    Infinity if none has; -infinity if each of two methods diverged at a seed,
+    so that values are infinite on both sides.
     """
     values = [value for value in self.values if not np.isnan(value)]
+    if -np.inf in values:
+      return -np.inf
     return float(np.mean(values)) - self.limit if values else np.inf
 
   def verdict(self, among: int) -> str:

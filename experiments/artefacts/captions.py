@@ -17,7 +17,7 @@ from experiments.artefacts.artefact import (
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, outcome_of_grid
 from experiments.specification.spec import FLAGS, all_flags
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from experiments.studies.study_facts import in_common
 from fedjax_opt.results.names import format_value, name_of
 from fedjax_opt.results.selection import Criterion

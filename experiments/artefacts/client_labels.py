@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.artefacts.blocks import Picture
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt import ClientData, plots
 from fedjax_opt.results.history import History
 

@@ -85,7 +85,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.blocks import Block
 from experiments.artefacts.declared_claims import ClaimDeclaration, Comparison
 from experiments.artefacts.views import PictureDeclaration, TableDeclaration
-from experiments.studies.records import RecordedParts
+from experiments.stored.records import RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.checks.values import nearest
 

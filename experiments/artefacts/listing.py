@@ -14,7 +14,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.recipe_runner import RecordIndex
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt.study import words
 
 

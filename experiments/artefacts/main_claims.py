@@ -43,20 +43,25 @@ def filled(text: str, page: Page, paper: str) -> str:
   def make(part: re.Match) -> str:
     if part[2] != paper:
       return part[0]
-    lines = [line.split(" | ") for line in part[3].strip().splitlines()]
-    rows = [_row(page, paper, *line) for line in lines]
+    lines = part[3].strip().splitlines()
+    rows = [_row(page, paper, line) for line in lines]
     return f"{part[1]}{formats.markdown_rows(_HEADS, rows)}\n{part[4]}"
 
   return _PART.sub(make, text)
 
 
-def _row(
-  page: Page, paper: str, place: str, begin: str, text: str, number: str
-) -> tuple[str, str, str, str]:
-  """The row of a claim."""
+def _row(page: Page, paper: str, line: str) -> tuple[str, str, str, str]:
+  """The row of a claim.
+
+  Raises:
+    ValueError: with the line, if no claim begins so, or its cases have not run.
+  """
+  place, begin, text, number = line.split(" | ")
   name, size = place.split(", ")
   result = page.result(page.artefacts[f"{paper}/{name}"], size)
   cases = claims_of(blocks_named(result, "claim", begin))
+  if not (cases and all(case.quantities for case in cases)):
+    raise ValueError(f"claims of {paper}: {line!r}: no claim that ran is so")
   verdicts = [case.verdict for case in cases]
   ours = _worst(cases)
   if len(cases) > 1:

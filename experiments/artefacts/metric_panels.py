@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt import plots
 from fedjax_opt.results.names import capitalized, metric_name
 from fedjax_opt.study.plots import panels

@@ -39,7 +39,7 @@ from experiments.artefacts.blocks import (
   verdict_of_cases,
 )
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt.results.names import capitalized
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.report import formats

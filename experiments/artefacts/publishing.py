@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from experiments.artefacts import main_claims, paper_pages
 from experiments.artefacts.artefact import Artefact
 from experiments.artefacts.recipe_runner import ArtefactResult
-from experiments.studies import records
-from experiments.studies.records import Record
+from experiments.stored import records
+from experiments.stored.records import Record
 from fedjax_opt.files import json_files
 from fedjax_opt.study.plots import panels
 

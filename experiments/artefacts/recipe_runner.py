@@ -20,9 +20,9 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.blocks import Block
 from experiments.processes import executors
 from experiments.specification.spec import LIMITED
-from experiments.studies import records, store
-from experiments.studies.records import Record, RecordedParts
-from experiments.studies.store import Store
+from experiments.stored import records, store
+from experiments.stored.records import Record, RecordedParts
+from experiments.stored.store import Store
 from fedjax_opt import Run
 from fedjax_opt.files import locks
 from fedjax_opt.results.outcome import Outcome, outcome_of

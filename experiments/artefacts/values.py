@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from experiments.tasks import images
 from fedjax_opt import statistics
 from fedjax_opt.datasets import texts

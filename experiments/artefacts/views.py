@@ -20,7 +20,7 @@ from experiments.artefacts.metric_panels import (
   interval_words,
 )
 from experiments.artefacts.values import ACCURACY, NOT_RUN, value, with_interval
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt import plots, statistics
 
 

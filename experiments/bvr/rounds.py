@@ -22,7 +22,7 @@ from experiments.artefacts import declared_claims
 from experiments.artefacts.artefact import Entries, Key, Records
 from experiments.artefacts.blocks import Block, Picture, Table
 from experiments.artefacts.values import NOT_RUN, with_interval
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from experiments.tasks import nonconvex
 from fedjax_opt import algorithms, plots, statistics
 from fedjax_opt.data import synthetic

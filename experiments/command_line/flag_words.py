@@ -7,7 +7,7 @@ from typing import Any
 from absl import flags
 
 from experiments.command_line import mistakes
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.specification.flag import kinds_of
 from experiments.specification.spec import Spec
 
@@ -48,7 +48,7 @@ def _defined(kinds: tuple[tuple[str, Any], ...]) -> tuple[Any, list[Any]]:
 
 def kinds() -> dict[str, type]:
   """The flags of a run, with the types of their values."""
-  return kinds_of(spec.all_flags())
+  return kinds_of(specs.all_flags())
 
 
 def read(words: Iterable[str], kinds: Kinds) -> list[tuple[str, Any]]:
@@ -77,7 +77,7 @@ def read(words: Iterable[str], kinds: Kinds) -> list[tuple[str, Any]]:
 
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
   """The values of all flags of a run, of which some are given."""
-  return {n: flag.default for n, flag in spec.all_flags().items()} | given
+  return {n: flag.default for n, flag in specs.all_flags().items()} | given
 
 
 def typed(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,6 +112,6 @@ def arguments(run_spec: Spec) -> list[str]:
   """The flags that reproduce a specification, in the order of the help."""
   return [
     argument(name, run_spec.user_flags[name])
-    for name, flag in spec.all_flags().items()
+    for name, flag in specs.all_flags().items()
     if name in run_spec.user_flags and not flag.is_of_process
   ]

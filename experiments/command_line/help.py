@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from experiments.command_line import choice_pages, layout
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.specification.flag import Flag, Group
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.results import environment
@@ -33,7 +33,7 @@ def answer(
   """
   if word is None:
     return first_screen(intro, own_flags)
-  flags = {**own_flags, **spec.all_flags()}
+  flags = {**own_flags, **specs.all_flags()}
   key = plain(word)
   stem = key.removesuffix("s") or key  # "reg", "algorithms"
   text = (
@@ -65,7 +65,7 @@ def whole(
   if word is not None:
     return answer(word, intro, own_flags)
   _, rest = _parts_of(intro)
-  flags = {**own_flags, **spec.all_flags()}
+  flags = {**own_flags, **specs.all_flags()}
   parts = [first_screen(intro, own_flags), rest, _groups(flags, bool)]
   return "\n\n".join(filter(None, parts))
 
@@ -88,7 +88,7 @@ def _overview(own_flags: Mapping[str, Flag]) -> str:
   }
   groups = {
     flag.group.key: flag.group.purpose
-    for flag in (*own_flags.values(), *spec.FLAGS.values())
+    for flag in (*own_flags.values(), *specs.FLAGS.values())
   }
   return (
     "All flags, by purpose; --help=rounds shows the flags of rounds:\n"
@@ -121,8 +121,8 @@ def _flag(flags: Mapping[str, Flag], key: str) -> str:
 
 
 def _unknown(word: str) -> str:
-  keys = [group.key for group in spec.GROUPS]
-  names = [*keys, *choice_pages.names(), *spec.all_flags()]
+  keys = [group.key for group in specs.GROUPS]
+  names = [*keys, *choice_pages.names(), *specs.all_flags()]
   within = [name for name in names if plain(word) in plain(name)]
   near = (nearest(word, names, _MAX_SUGGESTIONS) or within)[:_MAX_SUGGESTIONS]
   hint = "--list shows all choices"

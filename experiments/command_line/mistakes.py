@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.specification.choice_flags import ALGORITHM, is_list, one_only
 from fedjax_opt.checks.values import listed, nearest
 
@@ -72,7 +72,7 @@ def with_dashes(
   }
   names = typed | {name[2:] for name in typed if name.startswith("no")}
   if not re.match(r"method[ =:]|study=", message):
-    names |= {*spec.all_flags(), *own_flags}
+    names |= {*specs.all_flags(), *own_flags}
 
   def shown(piece: re.Match[str]) -> str:
     name, value = piece["name"], piece["value"]
@@ -111,7 +111,7 @@ def of_flags(error: flags.Error, kinds: Mapping[str, Any]) -> str:
 def wrong_value(name: str, value: str, kind: Any) -> str:
   """The message for a value that a flag of this kind cannot have."""
   if kind in (int, float) and is_list(value, kind):
-    return one_only(name, value, name in spec.conditions())
+    return one_only(name, value, name in specs.conditions())
   return f"{name}={value}: must be {_WANTED.get(kind, _LIST)}"
 
 

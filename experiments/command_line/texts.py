@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments import tasks
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.specification.choice_flags import (
   ALGORITHM,
   CLIENT,
@@ -49,7 +49,7 @@ def names_in_helps() -> dict[str, Any]:
   return {
     **{
       name: value
-      for module in (spec, example_parts)
+      for module in (specs, example_parts)
       for name, value in vars(module).items()
       if name.isupper()
     },

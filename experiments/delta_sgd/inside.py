@@ -7,7 +7,7 @@ import numpy as np
 from experiments.artefacts import client_labels
 from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Quantity
-from experiments.studies.records import RecordedParts
+from experiments.stored.records import RecordedParts
 from fedjax_opt import Run, plots
 from fedjax_opt.study.plots.step_size_trace import FIELDS
 

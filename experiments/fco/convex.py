@@ -23,7 +23,7 @@ import fedjax_opt as fo
 from experiments.artefacts.artefact import Entries, Key, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import with_interval
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt import plots, prox
 from fedjax_opt.results.history import History
 from fedjax_opt.study.plots import panels

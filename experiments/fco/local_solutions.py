@@ -19,7 +19,7 @@ from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Table
 from experiments.artefacts.declared_claims import lead
 from experiments.artefacts.values import value, with_interval
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from experiments.tasks import composite
 from fedjax_opt import prox
 from fedjax_opt.results.history import History

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.artefacts.artefact import Entries, Records
 from experiments.artefacts.blocks import Block, Claim, Picture, Quantity, Table
 from experiments.artefacts.values import value
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt import plots
 from fedjax_opt.study.plots import panels
 

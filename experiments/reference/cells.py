@@ -19,9 +19,9 @@ from experiments.single_run import job
 from experiments.single_run.loading import Loader
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from experiments.studies import records
-from experiments.studies.records import Record, RecordedParts
-from experiments.studies.store import Store
+from experiments.stored import records
+from experiments.stored.records import Record, RecordedParts
+from experiments.stored.store import Store
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.results.history import History

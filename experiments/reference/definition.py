@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.specification.spec import FLAGS, not_default
-from experiments.studies import planned_cells, store
+from experiments.stored import store
+from experiments.studies import planned_cells
+from experiments.studies.labels import labels_of
 from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import Request, content_of, texts_of
 from fedjax_opt.base import STREAMS
@@ -265,7 +267,7 @@ def named(reference: Reference) -> Reference:
   Raises:
     ValueError: if a name is there twice, or is that of no condition.
   """
-  labels = planned_cells.labels_of(reference.methods)
+  labels = labels_of(reference.methods)
   names = [condition.name for condition in reference.conditions]
   for name in names:
     if names.count(name) > 1:

@@ -9,9 +9,9 @@ from experiments.processes import command, executors
 from experiments.reference import cells, definition, page, standing
 from experiments.reference.standing import Leaderboard
 from experiments.single_run.job import output_dir_of
-from experiments.studies import records
+from experiments.stored import records
+from experiments.stored.store import Store
 from experiments.studies.request import Request
-from experiments.studies.store import Store
 from fedjax_opt import plots
 from fedjax_opt.checks.values import brief
 from fedjax_opt.files import folders, locks

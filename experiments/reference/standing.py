@@ -12,7 +12,7 @@ from scipy import stats
 
 from experiments.reference import cells
 from experiments.reference.definition import Condition, Reference, ReferenceCell
-from experiments.studies.existing_runs import check_same_data
+from experiments.stored.same_data import check_same_data
 from fedjax_opt.results.metric_names import is_accuracy
 from fedjax_opt.study import statistics, words
 from fedjax_opt.study.bootstrap import Interval

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import tasks
-from experiments.specification import clients_on_disk
 from experiments.specification.spec import FLAGS, Spec, all_flags
-from experiments.tasks import Task, base
+from experiments.tasks import Task, base, clients_on_disk
 from fedjax_opt import ClientData, Population
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest, lists

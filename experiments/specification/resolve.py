@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.specification import clients_on_disk, method
+from experiments.specification import method
 from experiments.specification import spec as specs
 from experiments.specification.choice_flags import (
   AGGREGATOR,
@@ -28,7 +28,7 @@ from experiments.specification.choice_flags import (
   parse_numbers,
 )
 from experiments.specification.spec import FLAGS, Spec
-from experiments.tasks import TaskChoice, table
+from experiments.tasks import TaskChoice, clients_on_disk, table
 from fedjax_opt import lora
 from fedjax_opt.checks.fields import SEED_OF_RUN, plain_number
 from fedjax_opt.data import example_parts

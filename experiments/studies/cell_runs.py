@@ -9,10 +9,10 @@ import numpy as np
 from experiments.processes import command
 from experiments.single_run import extra_metrics, job
 from experiments.single_run.loading import Loaded, Loader
-from experiments.specification import spec
+from experiments.specification.spec import Spec
+from experiments.stored.store import Store
 from experiments.studies.planned_cells import PlannedCell, of_method
 from experiments.studies.request import Request
-from experiments.studies.store import Store
 from fedjax_opt.checks.values import nearest
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.metric_names import direction
@@ -39,7 +39,7 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
     ImportError: naming the package to install.
   """
   checked_methods, checked_conditions = set(), set()
-  specs = {(cell.method, str(cell.condition)): cell.spec for cell in cells}
+  spec_of = {(cell.method, str(cell.condition)): cell.spec for cell in cells}
   for cell in cells:
     condition = str(cell.condition)
     if store.find(cell.first_run) is not None:
@@ -48,8 +48,8 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
       continue
     checked_methods.add(cell.method)
     checked_conditions.add(condition)
-    prepared = lambda label, of=condition: _prepared(specs[label, of], store)
-    methods = {label: () for label, of in specs if of == condition}
+    prepared = lambda label, of=condition: _prepared(spec_of[label, of], store)
+    methods = {label: () for label, of in spec_of if of == condition}
     prepared_job = of_method(cell.method, methods, prepared)
     if request.metric:
       names = prepared_job.simulator.metric_names(prepared_job.task.init)
@@ -59,9 +59,9 @@ def check(cells: Sequence[PlannedCell], store: Store, request: Request) -> None:
       request.check_numbers(request.metric or "test_accuracy")
 
 
-def _prepared(run_spec: spec.Spec, store: Store) -> job.Job:
+def _prepared(spec: Spec, store: Store) -> job.Job:
   """A job with its data."""
-  return job.prepare(run_spec, store.loader.load(run_spec))
+  return job.prepare(spec, store.loader.load(spec))
 
 
 def check_measured(metric: str, method: str, names: Collection[str]) -> None:
@@ -97,10 +97,10 @@ def run_cell(cell: PlannedCell, store: Store) -> tuple[PlannedCell, Cell]:
   return cell, ran
 
 
-def loaded_data(run_spec: spec.Spec, loader: Loader) -> Loaded | None:
+def loaded_data(spec: Spec, loader: Loader) -> Loaded | None:
   """The data of a run; None if they can no longer be read."""
   try:
-    return loader.load(run_spec)
+    return loader.load(spec)
   except (OSError, ValueError, ImportError):
     return None
 

@@ -1,24 +1,22 @@
 """Cells made of the folders of runs that are there."""
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.specification import spec
+from experiments.specification import spec as specs
+from experiments.stored.same_data import check_same_data
+from experiments.stored.store import Store
 from experiments.studies import planned_cells
 from experiments.studies.cell_runs import results_of, with_files
-from experiments.studies.planned_cells import CHOICES, PlannedCell, labels_of
+from experiments.studies.labels import labels_of_runs
+from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import Request
-from experiments.studies.store import Store
 from fedjax_opt.checks.errors import reworded_errors
 from fedjax_opt.data import digest
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.study.cells import Cell, PointResults
 
-# Parts of a config.json that do not depend on the method.
-_OF_NO_METHOD = {n for n, flag in spec.FLAGS.items() if not flag.is_identity}
-_OF_NO_METHOD |= {"device", "streams", "versions", "seed", spec.LIMITED}
-_OF_NO_METHOD.add(digest.DATA_DIGESTS)
 # Flags of a study that say how methods run.
 _HOW_METHODS_RUN = (
   "jobs", "executor", "report_seeds", "nested", "crossed", "budget",
@@ -85,7 +83,7 @@ def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
   """The flags that may be conditions and differ between runs."""
   return [
     name
-    for name in spec.conditions()
+    for name in specs.conditions()
     if len({str(config.get(name)) for config in configs}) > 1
   ]
 
@@ -110,7 +108,8 @@ def cells_of_runs(
     ValueError: if two runs have the same method and condition.
   """
   by_run = [{n: run.config.get(n) for n in varied} for run in runs]
-  labels = _labels(runs, by_run, planned)
+  methods = [(cell.method, cell.spec.values()) for cell in planned]
+  labels = labels_of_runs(runs, by_run, methods)
   return [
     with_files(Cell(label, condition, *_tuned(run)))
     for run, label, condition in zip(runs, labels, by_run, strict=True)
@@ -124,60 +123,6 @@ def _tuned(run: Run) -> tuple[PointResults | None, PointResults | None]:
   if outcome.budget == 1:
     return None, results
   return results, results.take(outcome.best.points) if outcome.best else None
-
-
-def _labels(
-  runs: Sequence[Run],
-  conditions: Sequence[Mapping[str, Any]],
-  planned: Sequence[PlannedCell],
-) -> list[str]:
-  """A label for each run; the same for one method under several conditions.
-
-  A tuned hyperparameter is not in the labels, unless only it tells runs apart.
-  """
-  configs = [run.config for run in runs]
-  configs += [cell.spec.values() for cell in planned]
-  texts = [{n: str(v) for n, v in config.items()} for config in configs]
-  tuned = {name for text in texts for name, v in text.items() if "[" in v}
-  for ignored in (tuned, set()):
-    labels = _labels_without(texts, ignored)
-    of_planned = zip(labels[len(runs) :], planned, strict=True)
-    methods = {label: cell.method for label, cell in of_planned}
-    labels = [methods.get(label, label) for label in labels[: len(runs)]]
-    cells = list(zip(labels, map(str, conditions), strict=True))
-    if len(set(cells)) == len(cells):
-      return labels
-  i = next(i for i, cell in enumerate(cells) if cell in cells[:i])
-  raise ValueError(
-    f"runs: {str(runs[cells.index(cells[i])].folder)!r} and "
-    f"{str(runs[i].folder)!r} hold the same method under the same conditions; "
-    "give one of them"
-  )
-
-
-def _labels_without(
-  texts: Sequence[Mapping[str, str]], tuned: Collection[str]
-) -> list[str]:
-  """Labels made of choices and other flags that differ, without some flags."""
-  ignored = {*spec.conditions(), *CHOICES, *tuned, *_OF_NO_METHOD}
-  by_run = [
-    {n: text[n] for n in CHOICES if n in text}
-    | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
-    for text in texts
-  ]
-  # Flags that are the same in all runs do not tell them apart.
-  own_flags = [
-    {
-      name: value
-      for name, value in flags.items()
-      if name == "algorithm" or any(g.get(name) != value for g in by_run)
-    }
-    for flags in by_run
-  ]
-  different = [g for i, g in enumerate(own_flags) if g not in own_flags[:i]]
-  # A choice that all runs share is in no label; nor is a default in its place.
-  labels = labels_of(different, dict.fromkeys(CHOICES))
-  return [labels[different.index(flags)] for flags in own_flags]
 
 
 def check_labels(
@@ -206,7 +151,7 @@ def check_data(
   """
   names = [
     name
-    for name, flag in spec.all_flags().items()
+    for name, flag in specs.all_flags().items()
     if flag.is_identity and flag.group.key in ("task", "data", "selection")
   ]
   found = [
@@ -228,24 +173,3 @@ def check_data(
     for condition, whose, flags, digests in found
   ]
   check_same_data("runs", [*tests, *alike], "give runs on the same data")
-
-
-def check_same_data(
-  where: str, found: Iterable[tuple[Any, str, Mapping[str, Any]]], hint: str
-) -> None:
-  """Checks that all that must have the same data has them.
-
-  Args:
-    where: the flag and the condition, for the message.
-    found: for each run what it shares with those that must have its data; what
-      it is; and the digests of its data.
-    hint: what can be done, for the message.
-
-  Raises:
-    ValueError: naming two whose data differ.
-  """
-  first: dict[str, tuple[str, Mapping[str, Any]]] = {}
-  for shared, whose, digests in found:
-    other, expected = first.setdefault(str(shared), (whose, digests))
-    if words := digest.changed(expected, digests):
-      raise ValueError(f"{where}: {whose} has {words} than {other}; {hint}")

@@ -10,27 +10,19 @@ from typing import Any, NamedTuple
 from experiments.command_line.flag_words import typed
 from experiments.specification import choice_flags
 from experiments.specification import spec as specs
-from experiments.specification.method import (
-  default_client,
-  rules_taken,
-  unused_flags,
-)
+from experiments.specification.method import unused_flags
 from experiments.specification.resolve import personal_defaults, resolve
-from experiments.specification.spec import CLIENT_DEFAULT, FLAGS, Spec
+from experiments.specification.spec import FLAGS, Spec
+from experiments.studies.labels import labels_of
 from experiments.studies.request import OF_STUDY, ONLY_OF_A_RUN, Request
 from fedjax_opt.checks.fields import SEED_OF_RUN
 from fedjax_opt.files import csv_files
-from fedjax_opt.results.names import name_of
-from fedjax_opt.study import tuning, words
+from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell, PointResults
 
 # Groups of flags that say on which data and clients methods are compared.
 _GROUPS_OF_DATA = ("data", "selection")
 _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
-# Groups in whose flags methods may differ.
-_GROUPS_OF_METHODS = ("client", "privacy", "messages", "rounds", "time")
-# Flags that choose the parts of a method.
-CHOICES = ("algorithm", "client", "server", "regularizer")
 
 
 class PlannedCell(NamedTuple):
@@ -286,54 +278,6 @@ def _rules(flag: str, cells: Sequence[PlannedCell]) -> str:
   return f", whose clients step by {', '.join(rules)}"
 
 
-def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
-  """Sentences on flags that differ between methods, and are in no label.
-
-  A method may have its own cohort or local steps; then it works more or less
-  than the others in a round. Or it alone compresses messages, or has a schedule
-  of its rate.
-  """
-  first_cells = [c for c in planned if c.condition == planned[0].condition]
-  given = {name for cell in first_cells for name in cell.given_flags}
-  names = dict.fromkeys(specs.conditions()) | {
-    name: None
-    for name, flag in FLAGS.items()
-    if name in given - {*CHOICES} and flag.group.key in _GROUPS_OF_METHODS
-  }
-  options = {}
-  for cell in first_cells:
-    values = cell.spec.values()
-    options[cell.method] = {name: values.get(name) for name in names}
-  return list(words.differing_options(options).values())
-
-
-def privacy_notes(
-  planned: Sequence[PlannedCell], existing: Sequence[Cell] = ()
-) -> list[str]:
-  """The sentence on methods whose noise can be computed again, if any.
-
-  Args:
-    planned: the cells of a study that run.
-    existing: cells of runs that were there before.
-  """
-  seeded = [c.method for c in planned if c.spec.dp_seed is not None]
-  seeded += [
-    cell.method
-    for cell in existing
-    if any(part.run.config.get("dp_seed") is not None for part in cell.parts)
-  ]
-  labels = dict.fromkeys(map(words.quoted_if_list, seeded))
-  if not labels:
-    return []
-  return [
-    f"NOT private: {words.listed(list(labels))}, whose noise comes from "
-    "dp_seed, so it can be computed again and removed."
-  ]
-
-
-# Conditions.
-
-
 def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
   """Flag -> its values, for flags that may differ between conditions."""
   by_flag = {}
@@ -345,87 +289,3 @@ def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
         raise ValueError(f"{name}={flags[name]}: a value is repeated")
       by_flag[name] = values
   return by_flag
-
-
-# Names.
-
-
-def labels_of(
-  methods: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = {}
-) -> list[str]:
-  """A label for each method: its own, or its choices and flags that differ.
-
-  Args:
-    methods: the flags of each method.
-    shared: the flags of all methods.
-
-  Raises:
-    ValueError: if two methods are the same.
-  """
-  told = [_told(method, methods, shared) for method in methods]
-  short = [_label(flags, shared) for flags in told]
-  labels = list(short)
-  for i, method in enumerate(methods):
-    alike = [j for j, label in enumerate(short) if label == short[i]]
-    if len(alike) > 1 and "label" not in method:
-      own_flags = {
-        name: value
-        for name, value in told[i].items()
-        if name not in CHOICES
-        and any(told[j].get(name) != value for j in alike)
-      }
-      if own_flags:
-        text = ", ".join(f"{name_of(n)} {v}" for n, v in own_flags.items())
-        labels[i] = f"{labels[i]} ({text})"
-  for label, method in zip(labels, methods, strict=True):
-    if labels.count(label) > 1:
-      rule = _rule_not_given(method, shared)
-      why = rule and f", as {method['algorithm']} takes {rule} by default"
-      raise ValueError(
-        f"method: two methods have the label {label!r}{why}; give each a "
-        "label=NAME of its own"
-      )
-  return labels
-
-
-def _told(
-  method: Mapping[str, Any],
-  methods: Sequence[Mapping[str, Any]],
-  shared: Mapping[str, Any],
-) -> dict[str, Any]:
-  """A method's flags, and shared flags that another method overrides."""
-  entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
-  takes = dict.fromkeys(CHOICES, False) | (rules_taken(entry) if entry else {})
-  changed = {name for other in methods for name in other}
-  from_all = {
-    name: value
-    for name, value in shared.items()
-    if name in changed and value is not None and takes.get(name, True)
-  }
-  return from_all | dict(method)
-
-
-def _rule_not_given(
-  method: Mapping[str, Any], shared: Mapping[str, Any]
-) -> str:
-  """The clients' rule of a method that names none; "" if it is plain steps."""
-  entry = choice_flags.ALGORITHM.entries.get(method["algorithm"])
-  if entry is None or "client" in {**shared, **method}:
-    return ""
-  rule = default_client(entry)
-  return rule if rule == CLIENT_DEFAULT else ""
-
-
-def _label(method: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
-  if method.get("label"):
-    return str(method["label"])
-  chosen = {name: method[name] for name in CHOICES if name in method}
-  # FedAvg's clients take other steps than those of SGD, unless they are told.
-  if rule := _rule_not_given(method, shared):
-    chosen["client"] = rule
-  # Its rule would be taken for that of the clients.
-  return ", ".join(
-    f"{'server ' * (name == 'server')}{name_of(str(chosen[name]))}"
-    for name in CHOICES
-    if name in chosen
-  )

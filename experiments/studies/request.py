@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.command_line import flag_words, parser
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.specification.choice_flags import MAX_ITEMS
 from experiments.specification.flag import (
   Flag,
@@ -153,7 +153,7 @@ FLAGS = {"method": Flag(_STUDY, None, str, _HELPS["methods"])}
 FLAGS |= flags_of(Request, _HELPS)
 # Flags of the whole study, not of one method.
 OF_STUDY = FLAGS | {
-  name: spec.FLAGS[name] for name in ("output_dir", "progress", "track")
+  name: specs.FLAGS[name] for name in ("output_dir", "progress", "track")
 }
 
 
@@ -168,7 +168,7 @@ def read_request(argv: Sequence[str], intro: str) -> Request:
   """
   # Of a condition there may be several values, but a switch has no list.
   run_kinds = flag_words.kinds()
-  lists = [name for name in spec.conditions() if run_kinds[name] is not bool]
+  lists = [name for name in specs.conditions() if run_kinds[name] is not bool]
   kinds = {name: kind for name, kind in run_kinds.items() if name not in lists}
   kinds |= dict.fromkeys(lists, str)
   kinds |= kinds_of(FLAGS)
@@ -225,7 +225,7 @@ def _method(text: str) -> dict[str, Any]:
 def _pair(text: str, item: str) -> tuple[str, Any]:
   name, equals, value = item.removeprefix("--").partition("=")
   if not equals:
-    flags = spec.all_flags()
+    flags = specs.all_flags()
     if name in flags and flags[name].type is bool:
       return name, True
     if name[:2] == "no" and name[2:] in flags:

@@ -5,14 +5,16 @@ from typing import Any
 
 from experiments.processes import command
 from experiments.single_run.loading import Loader, is_of_data
+from experiments.specification import spec as specs
 from experiments.specification.choice_flags import CHOICE_FLAGS
-from experiments.studies import planned_cells
+from experiments.specification.spec import FLAGS
 from experiments.studies.cell_runs import loaded_data
+from experiments.studies.labels import CHOICES
 from experiments.studies.planned_cells import PlannedCell
 from experiments.studies.request import Request
 from fedjax_opt.results.metric_names import reported_names
 from fedjax_opt.results.names import name_of
-from fedjax_opt.study import sizes
+from fedjax_opt.study import sizes, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label
@@ -23,6 +25,8 @@ _REPORTED = (
   "batch_size", "local_epochs", "local_steps", "sampling", "weighting",
   "rounds", "eval_every", "precision", "streams", "versions", "device",
 )  # fmt: skip
+# Groups in whose flags methods may differ.
+_GROUPS_OF_METHODS = ("client", "privacy", "messages", "rounds", "time")
 # What was made of the user's own data, such as which columns were read.
 AS_READ = "data as read"
 
@@ -48,8 +52,8 @@ def study_of(
     about=_shared_facts(planned, cells, size_texts),
     command=command.line("compare", argv[1:]),
     notes=(
-      *planned_cells.difference_notes(planned),
-      *planned_cells.privacy_notes(planned, existing),
+      *difference_notes(planned),
+      *privacy_notes(planned, existing),
     ),
     clients=clients,
     min_effect=request.min_effect,
@@ -148,3 +152,48 @@ def setup_of(
       all_sizes.append(task_sizes | notes)
   size_texts = in_common(all_sizes) | sizes.client_sizes([*clients.values()])
   return clients, size_texts
+
+
+def difference_notes(planned: Sequence[PlannedCell]) -> list[str]:
+  """Sentences on flags that differ between methods, and are in no label.
+
+  A method may have its own cohort or local steps; then it works more or less
+  than the others in a round. Or it alone compresses messages, or has a schedule
+  of its rate.
+  """
+  first_cells = [c for c in planned if c.condition == planned[0].condition]
+  given = {name for cell in first_cells for name in cell.given_flags}
+  names = dict.fromkeys(specs.conditions()) | {
+    name: None
+    for name, flag in FLAGS.items()
+    if name in given - {*CHOICES} and flag.group.key in _GROUPS_OF_METHODS
+  }
+  options = {}
+  for cell in first_cells:
+    values = cell.spec.values()
+    options[cell.method] = {name: values.get(name) for name in names}
+  return list(words.differing_options(options).values())
+
+
+def privacy_notes(
+  planned: Sequence[PlannedCell], existing: Sequence[Cell] = ()
+) -> list[str]:
+  """The sentence on methods whose noise can be computed again, if any.
+
+  Args:
+    planned: the cells of a study that run.
+    existing: cells of runs that were there before.
+  """
+  seeded = [c.method for c in planned if c.spec.dp_seed is not None]
+  seeded += [
+    cell.method
+    for cell in existing
+    if any(part.run.config.get("dp_seed") is not None for part in cell.parts)
+  ]
+  labels = dict.fromkeys(map(words.quoted_if_list, seeded))
+  if not labels:
+    return []
+  return [
+    f"NOT private: {words.listed(list(labels))}, whose noise comes from "
+    "dp_seed, so it can be computed again and removed."
+  ]

@@ -56,7 +56,7 @@ def is_accuracy(name: str) -> bool:
   return "accuracy" in name and "inaccuracy" not in name
 
 
-def examples_of(name: str) -> str | None:
+def split_of(name: str) -> str | None:
   """The examples of a metric: 'train', 'validation', 'test', or None."""
   return _BEGINNING.match(name)[2]
 

@@ -79,8 +79,8 @@ def delta_sgd(
 
   Args:
     gamma: scales the smoothness branch; positive.
-    delta: damps the growth of the step size; non-negative. 1 gives the
-      box as printed, 0.1 is what all experiments use.
+    delta: how fast the step size may grow; non-negative. 1 gives the box as
+      printed, 0.1 is what all experiments use.
     eta_0: the first step size; positive.
     theta_0: the ratio of step sizes assumed before the first step;
       non-negative, may be infinite.
@@ -227,7 +227,7 @@ def _smoothness_step(gamma, dx, dg):
 
 
 def _growth_step(delta, state):
-  """The second branch; no damping is none whatever theta is, also infinite."""
+  """The second branch; with delta 0 nothing grows, whatever theta is."""
   growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
   return jnp.sqrt(1 + growth) * state.step_size
 

@@ -10,8 +10,8 @@ from fedjax_opt.engine import inputs
 from fedjax_opt.engine.run_options import DEFAULTS, check_option_names
 from fedjax_opt.results.metric_names import (
   direction,
-  examples_of,
   on_validation,
+  split_of,
 )
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import tuning, words
@@ -174,7 +174,7 @@ def criterion_of(
   check_text("criterion.metric", criterion.metric)
   # Each client holds out its own examples.
   has_validation |= criterion.metric.startswith("client_")
-  is_on_validation = examples_of(criterion.metric) == "validation"
+  is_on_validation = split_of(criterion.metric) == "validation"
   if is_tuned and is_on_validation and not has_validation:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "

@@ -19,7 +19,7 @@ from fedjax_opt.engine.client_evaluation import STEP_OPTIONS
 from fedjax_opt.engine.own_models import OwnModels
 from fedjax_opt.engine.run_options import DEFAULTS
 from fedjax_opt.evaluation import PerExampleFn
-from fedjax_opt.results.metric_names import examples_of
+from fedjax_opt.results.metric_names import split_of
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulation import Simulator, grid_points
 from fedjax_opt.study import sizes, tuning
@@ -156,19 +156,18 @@ class Problem(NamedTuple):
       simulator, own_models = self._simulator(
         method, condition, grid, seeds, is_fresh
       )
-      # What depends on options may be found only when rounds are traced.
-      if metric or method.options or condition.keys() & DEFAULTS.keys():
-        if grid is first_grid:  # Another grid has the same rounds.
-          simulator.trace(self.params)
-        names = simulator.metric_names(self.params)
-        own_names = own_models.names(self.params) if own_models else []
-        if both := sorted({*names} & {*own_names}):
-          raise ValueError(
-            f"own_models: evaluate has a metric named {both[0]!r} too; must "
-            "have another name"
-          )
-        if metric:
-          _check_measured(name, measured, [*names, *own_names])
+      # Some faults are found only when rounds are traced.
+      if grid is first_grid:  # Another grid has the same rounds.
+        simulator.trace(self.params)
+      names = simulator.metric_names(self.params)
+      own_names = own_models.names(self.params) if own_models else []
+      if both := sorted({*names} & {*own_names}):
+        raise ValueError(
+          f"own_models: evaluate has a metric named {both[0]!r} too; must "
+          "have another name"
+        )
+      if metric:
+        _check_measured(name, measured, [*names, *own_names])
 
   def run_cell(
     self, label: str, method: Method, condition: Mapping[str, Any]
@@ -217,7 +216,7 @@ class Problem(NamedTuple):
       **{n: v for n, v in condition.items() if n in DEFAULTS},
       **method.options,
     }
-    is_on_test = is_fresh or examples_of(self.criterion.metric) == "test"
+    is_on_test = is_fresh or split_of(self.criterion.metric) == "test"
     data, own_models = self.data, None
     if partition_seed is not None:
       data = data(partition_seed)

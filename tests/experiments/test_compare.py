@@ -12,9 +12,9 @@ import pytest
 
 from experiments import compare
 from experiments.single_run import execution, run_output
+from experiments.stored.store import Store
 from experiments.studies import cell_runs, existing_runs
 from experiments.studies.request import read_request
-from experiments.studies.store import Store
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
 from tests.helpers.commands import call, rows_of

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from experiments import cli, compare, completion, convert, reproduce, run
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.studies import request
 
 # Words of a line, the last one as far as it was typed -> what follows.
@@ -111,15 +111,15 @@ def test_every_flag_of_a_command(name):
     word.removeprefix("--").removesuffix("=")
     for word in completion.flags_of_commands()[name]
   }
-  known_flags = set(spec.all_flags())
+  known_flags = set(specs.all_flags())
   assert len(known_flags) > 100
   if name == "compare":
     known_flags = known_flags - set(request.ONLY_OF_A_RUN) | set(
       request.OF_STUDY
     )
   common_flags = {"flagfile", "help", "helpfull", "list", "version"}
-  conditions = spec.conditions() if name == "compare" else []
-  all_flags = request.FLAGS | spec.all_flags()
+  conditions = specs.conditions() if name == "compare" else []
+  all_flags = request.FLAGS | specs.all_flags()
   switches = {n for n, flag in all_flags.items() if flag.type is bool}
   switches = (switches & known_flags) - set(conditions)
   switched_off = {f"no{n}" for n in switches}

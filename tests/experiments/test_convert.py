@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import convert, run
-from experiments.specification import clients_on_disk
+from experiments.tasks import clients_on_disk
 from fedjax_opt import Population
 from tests.helpers.commands import call, prepare, table
 from tests.helpers.refusals import refusal

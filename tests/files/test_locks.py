@@ -14,7 +14,7 @@ import pytest
 
 from experiments import compare, run
 from experiments.artefacts import artefact, recipe_runner
-from experiments.studies.store import Store
+from experiments.stored.store import Store
 from fedjax_opt.files import folders, json_files, locks
 from tests.helpers.commands import call
 from tests.helpers.refusals import refusal

@@ -21,6 +21,7 @@ file_limits.py       a disk that is full
 Results, written by hand:
 histories.py         histories, written out or random
 studies.py           studies without any run
+plans.py             studies that are planned, and not run
 artefact_records.py  records that never ran, and what artefacts say of them
 
 Refusals and tables:

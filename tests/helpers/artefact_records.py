@@ -5,7 +5,7 @@ import numpy as np
 from experiments.artefacts import ARTEFACTS
 from experiments.artefacts.artefact import GridChoices, RunOf, spec_of
 from experiments.artefacts.blocks import Claim
-from experiments.studies.records import Record
+from experiments.stored.records import Record
 from fedjax_opt import grid_points
 from fedjax_opt.results.history import History
 

@@ -22,7 +22,7 @@ from flax import linen
 
 import fedjax_opt as fo
 from experiments import cli, compare, convert, reproduce, run
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.studies import planned_cells, request
 from fedjax_opt.algorithms import ALGORITHMS
 from tests.helpers import public_names
@@ -198,7 +198,7 @@ def test_the_tables_of_methods_are_those_of_the_registries():
 def test_the_page_of_flags_has_each_flag_once():
   text = flags_tables.filled((DOCS / "flags.md").read_text())
   rows = re.findall(r"(?m)^\| `--(?:\[no\])?(\w+)` \| [*\w]", text)
-  assert sorted(rows) == sorted(spec.all_flags())
+  assert sorted(rows) == sorted(specs.all_flags())
 
 
 # Flags of other programs: benchmarks, tools, pip, hf, Slurm, gcloud, XLA.

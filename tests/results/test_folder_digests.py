@@ -12,7 +12,7 @@ import pytest
 
 from experiments.command_line import parser
 from experiments.single_run import resuming
-from experiments.studies import records
+from experiments.stored import records
 from fedjax_opt import load_run
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History

@@ -128,7 +128,7 @@ def test_the_beginning_of_a_metric_has_its_examples(
   name, on_validation, examples
 ):
   assert metric_names.on_validation(name) == on_validation
-  assert metric_names.examples_of(name) == examples
+  assert metric_names.split_of(name) == examples
 
 
 def test_repr_is_one_line_of_sizes_and_names():

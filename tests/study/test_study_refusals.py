@@ -53,6 +53,11 @@ def of_alpha(seed, alpha):
   return linear.DATA
 
 
+def of_width(seed, width):
+  examples = {"x": np.ones((4, width), np.float32), "y": np.zeros(4, np.int32)}
+  return fo.ClientData.from_partition(examples, [[0, 1], [2, 3]])
+
+
 def of_tuning_seeds(seed):
   if seed > 1:
     raise RuntimeError("no such seed")
@@ -131,7 +136,7 @@ def nothing_is_written(monkeypatch, tmp_path):
 test_is_refused = refusals.of_table(
   "studies.txt", fo.statistics, fo.plots, History, random, of_values, sgd,
   no_validation, other_metric, client_metric, fails, of_alpha,
-  of_tuning_seeds, compare, costs, grid, study, sensitivity, values, log_scale,
-  of_clients, INF=INF, NAN=NAN, OK=OK, GRID=GRID, A=A, MANY=MANY, KRUM=KRUM,
-  OF_TEN=OF_TEN, OWN=OWN,
+  of_width, of_tuning_seeds, compare, costs, grid, study, sensitivity, values,
+  log_scale, of_clients, INF=INF, NAN=NAN, OK=OK, GRID=GRID, A=A, MANY=MANY,
+  KRUM=KRUM, OF_TEN=OF_TEN, OWN=OWN,
 )  # fmt: skip

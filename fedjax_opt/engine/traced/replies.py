@@ -135,7 +135,7 @@ class Reply:
       returned finite numbers, no longer than `max_update_norm` if such messages
       are rejected.
     weights: [C] float, the weights of all clients, also of those that do not
-      count.
+      count. If clients return their weights, those that dropped out have 0.
     cohort_share: [] float, the weight of the clients that count, divided by
       that of all M. Weights are those of the option `weighting`, not those that
       clients returned.
@@ -147,8 +147,8 @@ class Reply:
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
     client_state: leaves [C', ...], the clients' new states; None if this phase
       changed none.
-    state_rows: [C'] int32, their rows; M for clients whose state does not
-      change.
+    state_rows: [C'] int32, their rows; NO_ROW for clients whose state does
+      not change.
     phase: number of the phase; static.
   """
 

@@ -75,7 +75,7 @@ class Worker:
   """One client in one round, as an algorithm sees it.
 
   Attributes:
-    client: [] int32, its number in the population.
+    client: [] int32, the number of the client in the population.
     round: [] int32, the round; on an asynchronous schedule the round from whose
       model the client started.
     key: [] random key of this client in this phase, for the algorithm's own
@@ -112,6 +112,8 @@ class Worker:
     self.round = round
     # Batches use the client's key folded with an epoch's number, 0, 1, ...
     # Losses use it folded with 1 or 2, then with the number of a step or chunk.
+    # So epochs 1 and 2 have keys that are also parents of those of losses; the
+    # next change of `STREAMS` can give losses numbers that no epoch has.
     self.key = jax.random.fold_in(client.key, _OWN_KEY)
     self.size = client.size
     self.num_steps = client.num_steps

@@ -290,6 +290,12 @@ def test_one_quantity(values, verdict):
   assert Quantity("it", values).verdict(1) == verdict
 
 
+def test_a_quantity_at_which_each_side_diverged_has_the_least_margin():
+  values = [(1.0, INF, -INF), (-3.0, -2.0, -1.0), (NAN, NAN), (1.0, INF)]
+  margins = [Quantity("it", value).margin for value in values]
+  assert margins == [-INF, -2.0, INF, INF]
+
+
 def test_one_of_many_quantities_is_not_held_by_chance():
   below = Quantity("it", (-1.0, -0.9, -0.5))
   above = Quantity("other", (1.0, 1.1, 0.9))

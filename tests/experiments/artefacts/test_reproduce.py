@@ -29,7 +29,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.blocks import Claim, Picture, Quantity, Table
 from experiments.artefacts.recipe_runner import ArtefactResult, RecipeRunner
 from experiments.single_run import execution
-from experiments.studies import records, store
+from experiments.stored import records, store
 from fedjax_opt import plots
 from fedjax_opt.results.history import History
 from tests.helpers.commands import call, table
@@ -95,7 +95,7 @@ def outcome(folder):
 
 @pytest.fixture
 def no_run(monkeypatch):
-  monkeypatch.setattr(execution, "perform", lambda *_: 1 / 0)
+  monkeypatch.setattr(execution, "perform", lambda *_, **__: 1 / 0)
   monkeypatch.setattr(recipe_runner, "_compute", lambda *_: 1 / 0)
 
 
@@ -303,6 +303,8 @@ def test_the_cases_of_a_claim_count_as_one_and_idle_claims_do_not(outcome):
   assert "| 7 | 2: from -2.0: -1.85 (-2.49 to -1.21); 2 seeds; cases:" in row
   assert row.endswith("| **in part** |")
   assert main_claims.filled(index, page, "other") == index
+  with pytest.raises(ValueError, match="A is worse"):
+    main_claims.filled(index.replace("is better", "is worse"), page, "some")
 
 
 @pytest.mark.parametrize(

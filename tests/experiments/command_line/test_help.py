@@ -10,7 +10,7 @@ import fedjax_opt
 from experiments import compare, convert, run
 from experiments.command_line import choice_pages
 from experiments.command_line import help as help_of_flags
-from experiments.specification import spec
+from experiments.specification import spec as specs
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.studies import request
 from tests.helpers.commands import new_python, printed, spec_of
@@ -45,7 +45,7 @@ def test_the_first_screen(program, capsys):
   text, _ = printed(capsys, "--help", program=program)
   assert len(text.splitlines()) <= 45
   assert max(map(len, text.splitlines())) <= 80
-  for group in spec.GROUPS:
+  for group in specs.GROUPS:
     assert f"\n  {group.key} " in text
   for word in ("--help=NAME", "--help=FLAG", "--helpfull", "--list"):
     assert f"\n  {word} " in text
@@ -53,7 +53,7 @@ def test_the_first_screen(program, capsys):
   begin_with = flags_in(re.sub(r"[=].*", "", block))
   assert 6 <= len(begin_with) <= 10
   other_flags = {*request.OF_STUDY, "verify"}
-  assert set(begin_with) <= {*spec.all_flags(), *other_flags}
+  assert set(begin_with) <= {*specs.all_flags(), *other_flags}
 
 
 def test_the_first_screen_has_the_defaults():
@@ -61,16 +61,16 @@ def test_the_first_screen_has_the_defaults():
   assert len(defaults) == 7
   run_spec = spec_of("--noprogress")
   for name, default in defaults:
-    value = getattr(run_spec, name) or spec.COHORT_SIZE
+    value = getattr(run_spec, name) or specs.COHORT_SIZE
     value = getattr(value, "name", value)
-    assert default == f"{spec.single_or_list(value)}".removesuffix(".0")
+    assert default == f"{specs.single_or_list(value)}".removesuffix(".0")
 
 
 def test_whole(ask):
   text, first = ask("--helpfull"), ask("--help")
   assert text.startswith(first.rstrip())
   # Every flag once, below the first screen.
-  assert flags_in(text.removeprefix(first)) == list(spec.all_flags())
+  assert flags_in(text.removeprefix(first)) == list(specs.all_flags())
   assert "(sgd 0.1, sgdm 0.1, nesterov 0.1, adam 0.001," in " ".join(
     text.split()
   )
@@ -89,7 +89,7 @@ GROUPS = {
 def test_one_group(ask, word):
   text, title = ask(f"--help={word}"), GROUPS[word]
   assert text.startswith(f"{title}:\n")
-  names = [n for n, f in spec.all_flags().items() if f.group.title == title]
+  names = [n for n, f in specs.all_flags().items() if f.group.title == title]
   assert flags_in(text) == names
 
 

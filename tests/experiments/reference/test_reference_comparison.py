@@ -10,7 +10,8 @@ import pytest
 
 from experiments import compare
 from experiments.reference import cells, definition, joining, regrets
-from experiments.studies import existing_runs, records
+from experiments.stored import records
+from experiments.stored.same_data import check_same_data
 from tests.helpers import refusals
 
 TINY = pathlib.Path(__file__).with_name("tiny_reference.toml").read_text()
@@ -152,7 +153,7 @@ def test_the_method_that_ran_on_other_data_is_named():
   ran = {"A": "1", "B": "1", "C": "2"}
   found = [("few", method, {"test": number}) for method, number in ran.items()]
   with pytest.raises(ValueError, match=r"few: C has other .* than A; remove"):
-    existing_runs.check_same_data("few", found, "remove one")
+    check_same_data("few", found, "remove one")
 
 
 def definition_with(before, after):

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from experiments.single_run import resuming, run_output
-from experiments.studies.store import Store
+from experiments.stored.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.results import environment, folder_digests

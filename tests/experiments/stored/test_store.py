@@ -10,8 +10,9 @@ import pytest
 
 from experiments import convert
 from experiments.single_run import execution, loading
-from experiments.studies import existing_runs, store
-from experiments.studies.store import Store
+from experiments.stored import store
+from experiments.stored.store import Store
+from experiments.studies import existing_runs
 from fedjax_opt import load_run
 from fedjax_opt.files import folders, locks
 from tests.helpers.commands import SMALL, call, config_of, prepare, spec_of
@@ -40,7 +41,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def no_run(monkeypatch):
-  monkeypatch.setattr(execution, "perform", lambda *arguments: 1 / 0)
+  monkeypatch.setattr(execution, "perform", lambda *_, **__: 1 / 0)
 
 
 @pytest.mark.slow
@@ -125,7 +126,7 @@ def test_what_is_not_complete_is_not_found(tmp_path):
 
 def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
   runs, resume_flags = Store(tmp_path), []
-  perform = lambda spec, *_: resume_flags.append(spec.resume) or 130
+  perform = lambda spec, *_, **__: resume_flags.append(spec.resume) or 130
   monkeypatch.setattr(execution, "perform", perform)
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):

@@ -120,7 +120,7 @@ class Store:
     ):
       loaded = self.loader.load(spec)
       start = time.monotonic()
-      status = execution.perform(spec, signals, start, loaded, True)
+      status = execution.perform(spec, signals, start, loaded, in_study=True)
     if status >= 128:
       raise command.Signalled(status - 128)
     if signals.pressed:  # While the files of a whole run were written.

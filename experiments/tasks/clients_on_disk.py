@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.specification.choice_flags import FlagValues
-from experiments.tasks import Task
+from experiments.tasks.base import Task
 from fedjax_opt import Population
 from fedjax_opt.data import digest, population_files
 from fedjax_opt.files import json_files
@@ -66,7 +65,7 @@ def remove_unfinished(folder: pathlib.Path) -> None:
     json_files.beside(folder / population_files.INDEX).unlink(missing_ok=True)
 
 
-def with_validation_of(flag_values: FlagValues) -> dict[str, Any]:
+def with_validation_of(flag_values: Mapping[str, Any]) -> dict[str, Any]:
   """The flags that were given, with the validation part of clients on disk.
 
   The validation part is what `experiments.convert` left out.
