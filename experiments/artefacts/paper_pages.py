@@ -95,8 +95,8 @@ class Page:
     marks = [part[2] for part in _PART.finditer(text)]
     lines = {mark: mark.strip().splitlines() for mark in marks}
     parts = {m: self._part(*of) for m, of in lines.items() if of != _COUNTS}
-    shown_words = _VERDICT.findall("\n".join(parts.values()))
-    counts = self._counts_beside(shown_words)
+    num_shown = len(_VERDICT.findall("\n".join(parts.values())))
+    counts = self._counts_beside(num_shown)
     make = lambda part: f"{part[1]}{parts.get(part[2], counts)}\n{part[3]}"
     return _PART.sub(make, text)
 
@@ -136,16 +136,15 @@ class Page:
     )
     return f"# All artefacts of the paper\n\n{self._counts()}\n\n{table}\n"
 
-  def _counts_beside(self, shown_words: Sequence[str]) -> str:
-    """The counts, also of the verdicts that a page does not show."""
+  def _counts_beside(self, num_shown: int) -> str:
+    """The counts, also of the cases that a page shows."""
     claims = itertools.chain(*self._distinct_claims().values())
-    all_words = [claim.verdict for claim in claims]
-    counter = collections.Counter(all_words) - collections.Counter(shown_words)
-    text = counted([*counter.elements()], VERDICTS) or "none"
+    words = [claim.verdict for claim in claims]
     return (
-      f"{self._counts()}\n- Cases: {counted(all_words, VERDICTS)}; not on "
-      f"this page: {text} ([all](artefacts/README.md); [the "
-      "words](../../docs/papers/index.md#verdicts))."
+      f"{self._counts()}\n- Cases: {len(words)}, of which {num_shown} are "
+      f"above with numbers; [all](artefacts/README.md): "
+      f"{counted(words, VERDICTS)} "
+      "([the words](../../docs/papers/index.md#verdicts))."
     )
 
   def _distinct_claims(self) -> dict[tuple[str, str], list[Claim]]:

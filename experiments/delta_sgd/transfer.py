@@ -71,7 +71,7 @@ def _table(
   ]
   heads = [
     entries["corner"], "mean regret, points", "largest regret",
-    "within 0.5 points of the best", "best or second", "mean rank",
+    "mean within 0.5 points", "best or second", "mean rank",
   ]  # fmt: skip
   title = f"{name} together; a run that diverged counts as 0 %"
   return Table(heads, lines, title[0].upper() + title[1:])

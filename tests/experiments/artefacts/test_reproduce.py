@@ -293,7 +293,7 @@ def test_the_cases_of_a_claim_count_as_one_and_idle_claims_do_not(outcome):
   page = paper_pages.Page([artefact], recorded, lambda _, size: size == "cpu")
   assert "Claims of the paper: 1 in part.\n" in page.table()
   text = page.filled("<!-- counts -->\nold\n<!-- end -->")
-  assert "- Cases: 2 held, 1 not held; not on this page: " in text
+  assert "- Cases: 3, of which 0 are above with numbers; " in text
   part = PART.format("claim: B").replace("smoke", "cpu")
   assert "at 1 (not counted: it must be)." in page.filled(part)
   # The worst case is written out.
