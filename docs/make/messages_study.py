@@ -277,7 +277,7 @@ def draw_bytes() -> Any:
       plots.log_scale(ax.yaxis)
       ax.set(xlabel="kB sent by a client", title=title, ylim=(3, 60))
     axes[0, 0].set_ylabel("Test error (%)")
-    panels.add_below(figure, entries, 2 * WIDTH, _SAID)
+    panels.add_legend(figure, entries, 2 * WIDTH, _SAID)
   return figure
 
 
@@ -293,7 +293,7 @@ def draw_faults() -> Any:
       entries[label] = _bars(ax, share, points, styles[label].color)
     ax.set(xlabel="Faulty clients (%)", title="Flipped differences")
     ax.set(ylabel="Test accuracy (%)", ylim=(0, 102))
-    panels.add_below(figure, entries, WIDTH, _BARS)
+    panels.add_legend(figure, entries, WIDTH, _BARS)
   return figure
 
 
@@ -313,7 +313,7 @@ def draw_privacy() -> Any:
     plots.log_scale(ax.xaxis)
     ax.set(xlabel=f"Epsilon, for δ = {DELTA:g}", ylim=(70, 100))
     ax.set_ylabel("Test accuracy (%)")
-    panels.add_below(figure, entries, WIDTH, _BARS)
+    panels.add_legend(figure, entries, WIDTH, _BARS)
   return figure
 
 

@@ -56,7 +56,7 @@ def draw() -> Any:
         ylim=(1e-16, 2),
       )
     axes[0, 0].set_ylabel("Share of the first distance")
-    panels.add_below(figure, entries, 2 * 2.8 * 1.2)
+    panels.add_legend(figure, entries, 2 * 2.8 * 1.2)
   return figure
 
 

@@ -60,7 +60,7 @@ def draw_metrics(
     if left_out:
       runs = "; ".join(dict.fromkeys(left_out))
       legend_title += f"\ndiverged and left out: {runs}"
-    panels.add_below(figure, entries, width, legend_title)
+    panels.add_legend(figure, entries, width, legend_title)
     return figure
 
 

@@ -337,7 +337,7 @@ def _draw(
     entries = dict(zip(names, handles, strict=True))
     (lost,) = axes[0][0].plot([], [], "x", color="#606060", markersize=4)
     entries[f"a seed needs more than {limit}"] = lost
-    panels.add_below(figure, entries, 5.6)
+    panels.add_legend(figure, entries, 5.6)
     return figure
 
 

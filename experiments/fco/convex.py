@@ -353,5 +353,5 @@ def _draw(records: Records) -> Any:
     axes[0, 0].set_ylabel("Gap to the optimum")
     width = 2.8 * 1.2 * len(records)
     title = "Gap (mean over seeds); dotted: the bound"
-    panels.add_below(figure, entries, width, title)
+    panels.add_legend(figure, entries, width, title)
     return figure

@@ -142,10 +142,11 @@ _NAMES = ("FedMiD", "FedMiD, smaller rate", "FedDualAvg")
 _VARIANTS = ("I", "II", "III", "IV")
 _KINDS = ("clients", "average", "server")
 _ROUNDS = (10, 50, 100)
-# Of the log scale of zeros: one of 1,024 coefficients is the least share.
+# A log scale of the zeros tells densities near 100 % apart. One of 1,024
+# coefficients is the least share.
 _LEAST = 1e-3
-_TICKS = (0, 0.001, 0.01, 0.1, 1)
-_TICK_TEXTS = ("0", "0.1 %", "1 %", "10 %", "100 %")
+_ZEROS = (0, 0.001, 0.01, 0.1, 1)
+_DENSITIES = ("100 %", "99.9 %", "99 %", "90 %", "0")
 
 
 def blocks(entries: Entries, records: Records) -> list[Block]:
@@ -186,7 +187,7 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
     for k, row in lines.items()
     if k.endswith(middle)
   }
-  alt = "Zeros of clients' models, of their mean and of the server's model"
+  alt = "Density of clients' models, of their mean and of the server's model"
   pictures = [
     Picture("densities", functools.partial(_draw, lines), alt),
     Picture(
@@ -197,7 +198,7 @@ def blocks(entries: Entries, records: Records) -> list[Block]:
 
 
 def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
-  """Draws the shares of zeros, on a log scale with a place for 0.
+  """Draws densities, on a log scale of the zeros with a place for 0.
 
   Args:
     rows: title of a row -> its records.
@@ -206,16 +207,14 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
   figure = metric_panels.draw_metrics(rows, [*_NAMES], _KINDS)
   (legend,) = figure.legends
   if shared:
-    legend.set_title(
-      f"Share of zeros, {shared}: {legend.get_title().get_text()}"
-    )
+    legend.set_title(f"Density, {shared}: {legend.get_title().get_text()}")
   for lines in (legend.legend_handles, *(axes.lines for axes in figure.axes)):
     # Where two coincide, the wide line is seen below, and the others above.
     clients, average, server = lines[:3]
     clients.set(linewidth=3, zorder=2.9)
     average.set(linestyle="--", zorder=3.1)
     server.set(linestyle=(0, (1, 1.5)), linewidth=1.8)
-  word = "Data set" if shared else "Zeros,"
+  word = "Data set" if shared else "Density,"
   for axes in figure.axes:
     for line in axes.lines:
       line.set_ydata(1 - line.get_ydata())
@@ -223,7 +222,7 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
       for path in band.get_paths():
         path.vertices[:, 1] = 1 - path.vertices[:, 1]
     axes.set_yscale("symlog", linthresh=_LEAST, linscale=0.5)
-    axes.set(ylim=(-_LEAST / 5, 1.2), yticks=_TICKS, yticklabels=_TICK_TEXTS)
+    axes.set(ylim=(1.2, -_LEAST / 5), yticks=_ZEROS, yticklabels=_DENSITIES)
     axes.minorticks_off()
     # All have one quantity: methods name columns, and conditions rows.
     place, method = axes.get_subplotspec(), axes.get_ylabel()

@@ -154,5 +154,5 @@ def _draw(
       axes.set(title=f"Round {at}", xlabel="Density")
       axes.set(xlim=(-0.03, 1.03), ylim=(30, 102))
     all_axes[0, 0].set_ylabel("Accuracy (%)")
-    panels.add_below(figure, handles, 2.8 * len(_ROUNDS))
+    panels.add_legend(figure, handles, 2.8 * len(_ROUNDS))
     return figure

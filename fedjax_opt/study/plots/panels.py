@@ -92,25 +92,27 @@ def num_columns(labels: Sequence[str], width: float) -> int:
   return 1
 
 
-def add_below(
+def add_legend(
   figure: Any,
   entries: Mapping[str, Any],
   width: float,
   title: str | None = None,
+  place: str = "lower",
 ) -> None:
-  """Adds a legend below the panels.
+  """Adds a legend below or above the panels.
 
   Args:
     figure: a matplotlib figure.
     entries: label -> line or patch that shows it.
     width: the figure's width, in inches.
     title: the legend's title.
+    place: "lower" or "upper".
   """
   figure.legend(
     list(entries.values()),
     list(entries),
     title=title,
-    loc="outside lower center",
+    loc=f"outside {place} center",
     ncols=num_columns(list(entries), width),
     columnspacing=1.4,
     handlelength=1.8,
@@ -120,6 +122,7 @@ def add_below(
 def stack(figure: Any) -> bool:
   """Puts the panels of a figure below one another, for phones.
 
+  The legend stands above several panels, so that the first can be read.
   A panel without a title, or a name of an axis, gets that of its column or row.
   Many panels get smaller instead. Figures that are narrow already stay as they
   are; so do those of many columns, and those with colour bars.
@@ -150,11 +153,14 @@ def stack(figure: Any) -> bool:
       tall = [axes.get_aspect() != "auto" for axes in places]
       height = sum(_SQUARE_HEIGHT if x else _PANEL_HEIGHT for x in tall)
     legends, figure.legends = figure.legends, []
+    # Above, it would cover the title of a figure that has one.
+    has_room = len(places) > 1 and not (is_small or figure.get_suptitle())
+    place = "upper" if has_room else "lower"
     for legend in legends:
       names = [text.get_text() for text in legend.get_texts()]
       entries = dict(zip(names, legend.legend_handles, strict=True))
       title = legend.get_title().get_text()
-      add_below(figure, entries, PHONE_WIDTH, title or None)
+      add_legend(figure, entries, PHONE_WIDTH, title or None, place)
       lines = -(-len(names) // num_columns(names, PHONE_WIDTH))
       height += 0.15 + 0.16 * (lines + bool(title))
   figure.set_size_inches(PHONE_WIDTH, height)
@@ -251,7 +257,7 @@ def draw_panels(
     entries = {n: entries[n] for n in labels if n in entries} | entries
     if entries or legend_title:
       legend = {shown_name(label): entry for label, entry in entries.items()}
-      add_below(figure, legend, width, legend_title)
+      add_legend(figure, legend, width, legend_title)
     return finish(figure, path)
 
 

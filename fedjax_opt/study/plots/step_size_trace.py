@@ -97,7 +97,7 @@ def step_sizes(
     if is_detailed:  # The lines have the colours of the others already.
       shares = {label: shares[label] for label in shares if label == _FIRST}
     below.set_xlabel("Communication round" if by_round else "Local step")
-    panels.add_below(figure, entries | shares, 4.6)
+    panels.add_legend(figure, entries | shares, 4.6)
     return frame.finish(figure, path)
 
 
