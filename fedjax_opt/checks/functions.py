@@ -236,9 +236,10 @@ def checked_scalars(name: str, output: Any) -> dict[str, jax.Array]:
 
   Raises:
     TypeError: if it is no dictionary of numbers.
-    ValueError: if one is no scalar.
+    ValueError: if one is no scalar, or a whole number that no type holds.
   """
   _check_dict(name, output, "{name: scalar}")
+  scalars = {}
   for key, value in output.items():
     if not has_real_type(value):
       raise TypeError(
@@ -249,7 +250,14 @@ def checked_scalars(name: str, output: Any) -> dict[str, jax.Array]:
         f"{name}: {key!r} is {form(value)}; must be a scalar, such as its "
         ".mean()"
       )
-  return {key: jnp.asarray(value) for key, value in output.items()}
+    try:
+      scalars[key] = jnp.asarray(value)
+    except OverflowError:
+      raise ValueError(
+        f"{name}: {key!r} is a whole number too large for "
+        f"{jnp.result_type(int)}; return a float"
+      ) from None
+  return scalars
 
 
 def _check_dict(name, output, wanted):
