@@ -30,23 +30,39 @@ def planned_and_existing(
   if not request.runs:
     return planned_cells.plan(request), []
   runs = load_runs(request.runs)
-  if not request.methods:
-    changed = request.changed()
-    unused = request.flags | {
-      n: changed[n] for n in _HOW_METHODS_RUN if n in changed
-    }
-    if name := next(iter(unused), None):
-      raise ValueError(
-        f"{name}={unused[name]}: the runs have their own flags; leave {name} "
-        "out, or give methods too"
-      )
-    varied = varied_among([run.config for run in runs])
-    return [], cells_of_runs(runs, varied)
+  if request.methods:
+    return _beside_runs(request, runs)
+  _check_alone(request)
+  varied = varied_among([run.config for run in runs])
+  return [], cells_of_runs(runs, varied)
+
+
+def _check_alone(request: Request) -> None:
+  """Checks that a study of existing runs alone has no flag of methods."""
+  changed = request.changed()
+  unused = request.flags | {
+    name: changed[name] for name in _HOW_METHODS_RUN if name in changed
+  }
+  if name := next(iter(unused), None):
+    raise ValueError(
+      f"{name}={unused[name]}: the runs have their own flags; leave {name} "
+      "out, or give methods too"
+    )
+
+
+def _beside_runs(
+  request: Request, runs: Sequence[Run]
+) -> tuple[list[PlannedCell], list[Cell]]:
+  """The cells of methods that run, and those of runs that are there.
+
+  Their conditions are all flags that may be conditions and differ between a run
+  and any other run or cell.
+  """
   planned, configs = planned_cells.plan(request), [run.config for run in runs]
-  # A flag that differs only between planned cells may be a method's own.
-  varied = list(planned[0].condition)
   # Defaults that the clients limit count as those of the runs.
   values = [cell.spec.as_limited_in(configs[0]).values() for cell in planned]
+  # A flag that differs only between planned cells may be a method's own.
+  varied = list(planned[0].condition)
   for config in values:
     names = varied_among([*configs, config])
     varied += [name for name in names if name not in varied]
