@@ -16,6 +16,9 @@ from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, what_differs
 
+# Data whose place may change: the digests say whether they are the same.
+_MAY_MOVE = {"data_file", "population_dir"}
+
 
 def checkpoints_or_run(job: Job) -> tuple[Checkpoints | None, Run | None]:
   """The checkpoints to save to and to resume from; or the finished run.
@@ -63,6 +66,8 @@ def _identity_to_resume(config):
   """The flags that must agree, whatever the length and way of computing."""
   one_device = {"device": config.get("device", {}) | {"count": 1}}
   flags = {n: v for n, v in {**config, **one_device}.items() if v is not None}
+  for name in _MAY_MOVE & flags.keys():
+    flags[name] = pathlib.Path(flags[name]).name
   return identity_of_config(flags, "rounds")
 
 

@@ -36,6 +36,7 @@ COUNTED_BY_RUN = (
   "rejected_clients", "clipped_clients", "lost_rounds",
 )  # fmt: skip
 PER_EXAMPLE_TAKES = "(params, batch) -> {name: [B]}"
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def check_loss(name: str, value: Any) -> None:
@@ -236,28 +237,23 @@ def checked_scalars(name: str, output: Any) -> dict[str, jax.Array]:
 
   Raises:
     TypeError: if it is no dictionary of numbers.
-    ValueError: if one is no scalar, or a whole number that no type holds.
+    ValueError: if one is no scalar.
   """
   _check_dict(name, output, "{name: scalar}")
-  scalars = {}
   for key, value in output.items():
     if not has_real_type(value):
+      hint = " that float32 holds" * isinstance(value, int)
       raise TypeError(
-        f"{name}: {key!r} is {form_of(value)}; must be a scalar number"
+        f"{name}: {key!r} is {form_of(value)}; must be a scalar number{hint}"
       )
     if np.shape(value):
       raise ValueError(
         f"{name}: {key!r} is {form(value)}; must be a scalar, such as its "
         ".mean()"
       )
-    try:
-      scalars[key] = jnp.asarray(value)
-    except OverflowError:
-      raise ValueError(
-        f"{name}: {key!r} is a whole number too large for "
-        f"{jnp.result_type(int)}; return a float"
-      ) from None
-  return scalars
+  # A whole number may be more than int32 holds.
+  number = lambda value: float(value) if type(value) is int else value
+  return {key: jnp.asarray(number(value)) for key, value in output.items()}
 
 
 def _check_dict(name, output, wanted):
@@ -294,10 +290,15 @@ def check_columns(
 
 
 def has_real_type(value: Any) -> bool:
-  """Whether a value is a real number, a truth value, or an array of such."""
+  """Whether a value is a real number, a truth value, or an array of such.
+
+  JAX must be able to hold it: no type of 128 bits, no number of 400 digits.
+  """
   if hasattr(value, "shape"):
-    return _is_of(value, jnp.floating, jnp.integer, jnp.bool_)
-  return isinstance(value, bool | int | float)
+    is_real = _is_of(value, jnp.floating, jnp.integer, jnp.bool_)
+    return is_real and value.dtype.itemsize <= 8
+  is_int = isinstance(value, int) and abs(value) <= _LARGEST
+  return is_int or isinstance(value, float)
 
 
 def _is_of(value, *kinds):

@@ -63,7 +63,7 @@ def check_is_file(path: str | os.PathLike) -> None:
     OSError: if nothing is there, or no file.
   """
   if not stat.S_ISREG(os.stat(path).st_mode):
-    raise OSError(errno.EINVAL, "it is no file")
+    raise OSError(errno.EINVAL, "it is no file", os.fspath(path))
 
 
 def read_text(path: pathlib.Path, most: int = 1 << 28) -> str:

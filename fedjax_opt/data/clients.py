@@ -416,7 +416,8 @@ def owned_by(
   if "client_ids" in ownership:
     ids = ownership["client_ids"]
     return ClientData.from_client_ids(examples, ids, num_classes)
-  indices, interval = ownership["indices"], "[0, inf)"
+  # So many that their sum has no overflow.
+  indices, interval = ownership["indices"], f"[0, {np.iinfo(np.int32).max}]"
   if indices.ndim == 2:
     interval = f"[0, {indices.shape[1]}]"
   sizes = checked_array(

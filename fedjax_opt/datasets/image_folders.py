@@ -18,6 +18,8 @@ from fedjax_opt.data import hold_out
 from fedjax_opt.datasets.files import existing_folder, saved_data_set
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+# Other images; without a word they would be missing.
+_OTHERS = (".avif", ".heic", ".heif", ".jfif", ".jp2", ".pgm", ".ppm", ".tga")
 _SPLITS = ("train", "test")
 # A folder with one of these files was saved by `datasets`.
 _SAVED = ("dataset_dict.json", "state.json")
@@ -222,6 +224,12 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
           f"{where}: the folder {path.name!r} has the folder {inner!r}, which "
           f"would not be read; {_remedy(folder, path.name)}"
         )
+      for file in inside:
+        if file.suffix.lower() in _OTHERS:
+          raise ValueError(
+            f"{where}: {path.name}/{file.name} would not be read; images must "
+            f"be {', '.join(ENDINGS)}"
+          )
       images[path.name] = [file for file in inside if _has_ending(file)]
       if not images[path.name]:
         raise ValueError(

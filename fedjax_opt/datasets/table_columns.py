@@ -22,6 +22,8 @@ _MOST_CLASSES = 20
 # As some files mark a cell without a number.
 _BLANKS = ("?", "-", "--", ".", "*")
 _UNITS = " %$€£¥"  # Of numbers, before or behind them.
+# Between thousands, as in 1 000.
+_GAP = re.compile(r"(?<=\d)[\s_'’](?=\d{3}(?!\d))")
 # A text that begins with a date, such as 2020-12-31 or 31.12.2020.
 _DATE = re.compile(r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})(?!\d)")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+")
@@ -166,7 +168,7 @@ def _numbers(words):
 def _check_words(name, words):
   """Checks that a column of text has kinds, and no numbers with a slip."""
   non_numbers = words[np.isnan(_numbers(words))]
-  plain = [word.strip(_UNITS).replace(",", ".") for word in words]
+  plain = [_GAP.sub("", w.strip(_UNITS)).replace(",", ".") for w in words]
   are_numbers = ~np.isnan(_numbers(plain))
   # A few words may be kinds, but not if all are numbers, or none.
   is_few = len(words) <= _MOST_CLASSES

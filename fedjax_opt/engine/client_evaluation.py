@@ -92,7 +92,8 @@ def evaluate_clients(
       or parameters.
     per_example: `(params, batch) -> {name: [B]}`.
     held_out: the clients' held-out examples.
-    train: their training examples, of the same clients.
+    train: their training examples, of the same clients, none of them held out;
+      or `held_out` itself, to measure on training examples.
     loss_fn: `(params, batch, rng) -> [B]`, the loss of the steps; without the
       terms that an algorithm such as FedProx adds.
     client: the rule of the steps, an optax transformation or a function from
@@ -115,6 +116,8 @@ def evaluate_clients(
   """
   _check_parts(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
+  if train is not held_out:  # Else training examples are to be measured.
+    inputs.check_not_trained("held_out", held_out, train)
   check_option_names(options, STEP_OPTIONS)
   params, server, rows, round = _states_of(model, point)
   rows = own_part(rows)

@@ -216,7 +216,7 @@ def checked_held_out(
   if examples is None:
     return None
   if isinstance(examples, ClientData):
-    _check_not_trained(name, examples, data)
+    check_not_trained(name, examples, data)
     examples = examples.pooled()
   if not isinstance(examples, Mapping) or not examples:
     raise TypeError(
@@ -238,8 +238,16 @@ def checked_held_out(
   return dict(examples)
 
 
-def _check_not_trained(name, held_out, data):
-  """Checks that no client trains on rows that are held out for evaluation."""
+def check_not_trained(
+  name: str, held_out: ClientData, data: ClientData | Population | None
+) -> None:
+  """Raises ValueError if clients in memory train on rows that are held out.
+
+  Args:
+    name: the argument of those that are held out.
+    held_out: clients with the rows on which models are measured.
+    data: the clients that train, of all seeds, if they are known.
+  """
   if not isinstance(data, ClientData):
     return
   if not same_pool(held_out.examples, data.examples):

@@ -4,8 +4,13 @@ import inspect
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from fedjax_opt.base import Batch
 from fedjax_opt.checks.fields import instance_of, mapping_of, sequence_of
 from fedjax_opt.checks.values import brief, check_text, check_word
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.pools import same_pool
 from fedjax_opt.engine import inputs
 from fedjax_opt.engine.run_options import DEFAULTS, check_option_names
 from fedjax_opt.results.metric_names import (
@@ -182,3 +187,34 @@ def criterion_of(
       "which clients train on the first. Or give another criterion"
     )
   return criterion
+
+
+def check_apart(
+  validation: Batch | ClientData | None, test: Batch | ClientData | None
+) -> None:
+  """Checks that settings are not chosen on examples of the report.
+
+  Args:
+    validation: see `compare`; was checked.
+    test: likewise.
+
+  Raises:
+    ValueError: if some are the same rows of one pool, or all are the same.
+  """
+  if validation is None or test is None:
+    return
+  parts = validation, test
+  are_clients = all(isinstance(part, ClientData) for part in parts)
+  if are_clients and same_pool(validation.examples, test.examples):
+    rows, test_rows = (np.unique(part.owned_rows()) for part in parts)
+    num_shared, total = np.isin(rows, test_rows).sum(), len(rows)
+  else:
+    pools = [p.pooled() if isinstance(p, ClientData) else p for p in parts]
+    total = len(next(iter(pools[0].values())))
+    num_shared = total if same_pool(*pools) else 0
+  if num_shared:
+    raise ValueError(
+      f"validation: {num_shared} of its {total} examples are in test too; must "
+      "be others, such as the parts that rest.split(0.5) gives. To choose on "
+      "test examples, leave validation out and give a criterion"
+    )

@@ -179,6 +179,7 @@ def compare(
     own_models=own_models,
   )
   clients = problem.check(methods, conditions, metric)
+  arguments.check_apart(validation, test)
   cells = tuple(_run_all(problem, methods, conditions, progress))
   shared_options, notes = _shared_and_notes(
     methods, options, conditions[0], [*clients.values()]

@@ -124,6 +124,13 @@ def test_a_folder_without_digests_is_not_verified(tmp_path):
   assert repr(run_read).endswith("not verified)")
 
 
+def test_digests_that_are_a_folder_are_named(tmp_path):
+  path = tmp_path / folder_digests.DIGESTS_FILE
+  path.mkdir()
+  with pytest.raises(OSError, match=f"it is no file: '{path}'"):
+    folder_digests.check(tmp_path)
+
+
 def test_a_file_without_its_digest_is_not_verified(tmp_path):
   """Here a model that somebody copied."""
   run(tmp_path / "other", 1)

@@ -26,6 +26,14 @@ def sgd(learning_rate):
 A = {"A": fo.Method(sgd, GRID)}
 MANY = fo.ClientData.from_partition(linear.DATA.examples, [[0, 1]] * 6)
 OF_TEN = fo.ClientData.from_partition(linear.DATA.examples, [range(10)] * 6)
+VALIDATION = {name: 2 * values for name, values in linear.TEST.items()}
+TRAIN, HELD_OUT = linear.DATA.split(0.5, seed=1)
+PARTS = {
+  "data": TRAIN,
+  "validation": HELD_OUT,
+  "test": HELD_OUT,
+  "batch_size": 1,
+}
 OWN = {"own_models": linear.per_example, "metric": "client_test_loss"}
 KRUM = {"aggregator": fo.aggregators.multi_krum(1), "weighting": "uniform"}
 
@@ -71,7 +79,7 @@ def compare(**bad):
     "params": linear.PARAMS,
     "data": linear.DATA,
     "seeds": [0, 1],
-    "validation": linear.TEST,
+    "validation": VALIDATION,
     "test": linear.TEST,
     "rounds": 3,
     "batch_size": 2,
@@ -138,5 +146,5 @@ test_is_refused = refusals.of_table(
   no_validation, other_metric, client_metric, fails, of_alpha,
   of_width, of_tuning_seeds, compare, costs, grid, study, sensitivity, values,
   log_scale, of_clients, INF=INF, NAN=NAN, OK=OK, GRID=GRID, A=A, MANY=MANY,
-  KRUM=KRUM, OF_TEN=OF_TEN, OWN=OWN,
+  KRUM=KRUM, OF_TEN=OF_TEN, OWN=OWN, SAME=linear.TEST, PARTS=PARTS,
 )  # fmt: skip

@@ -247,6 +247,12 @@ def test_a_run_is_not_resumed_on_other_data(write, error_of, tmp_path):
   assert "holds a run with other data" in error_of(*arguments, "--resume")
   write()  # As they were: a file may be written again, or moved.
   assert call(*arguments, "--resume") == 0
+  (folder / "summary.json").unlink()
+  moved = tmp_path / "elsewhere" / "own.npz"
+  moved.parent.mkdir()
+  shutil.move(tmp_path / "own.npz", moved)
+  moved_flags = (*RUN, f"--data_file={moved}", f"--output_dir={folder}")
+  assert call(*moved_flags, "--resume") == 0
   assert load_run(folder).is_complete
 
 
