@@ -24,6 +24,7 @@ from experiments.tasks import composite
 from fedjax_opt import prox
 from fedjax_opt.results.history import History
 from fedjax_opt.rules import proximal
+from fedjax_opt.study.plots import frame, panels
 
 
 def densities(
@@ -205,10 +206,10 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     shared: what all rows have, for the legend.
   """
   figure = metric_panels.draw_metrics(rows, [*_NAMES], _KINDS)
-  (legend,) = figure.legends
-  if shared:
-    legend.set_title(f"Density, {shared}: {legend.get_title().get_text()}")
-  for lines in (legend.legend_handles, *(axes.lines for axes in figure.axes)):
+  legend = figure.legends.pop()
+  title = legend.get_title().get_text()
+  handles = legend.legend_handles[: len(_KINDS)]
+  for lines in (handles, *(axes.lines for axes in figure.axes)):
     # Where two coincide, the wide line is seen below, and the others above.
     clients, average, server = lines[:3]
     clients.set(linewidth=3, zorder=2.9)
@@ -216,6 +217,9 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     server.set(linestyle=(0, (1, 1.5)), linewidth=1.8)
   word = "Data set" if shared else "Density,"
   for axes in figure.axes:
+    # Nothing is outside of these axes.
+    for mark in (*axes.lines[len(_KINDS) :], *axes.texts):
+      mark.remove()
     for line in axes.lines:
       line.set_ydata(1 - line.get_ydata())
     for band in axes.collections:
@@ -227,7 +231,12 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     # All have one quantity: methods name columns, and conditions rows.
     place, method = axes.get_subplotspec(), axes.get_ylabel()
     axes.set_ylabel(f"{word} {axes.get_title()}" * place.is_first_col())
-    axes.title.set_text(method * place.is_first_row())
+    name = method.replace(", ", ",\n")  # Narrow on phones.
+    axes.title.set_text(name * place.is_first_row())
+  title = f"Density, {shared}: {title}" if shared else title
+  entries = dict(zip(_KINDS, handles, strict=True))
+  with frame.in_style():
+    panels.add_legend(figure, entries, figure.get_figwidth(), title)
   return figure
 
 

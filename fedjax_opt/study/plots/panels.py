@@ -26,6 +26,8 @@ _MOST_STACKED = 6
 # are more panels than that.
 _PANEL_HEIGHT, _SQUARE_HEIGHT, _SMALL_HEIGHT = 1.95, 3.4, 1.25
 _MOST_COLUMNS = 3
+# Rows of small panels that a phone shows at once.
+_MOST_ROWS = 4
 _CHARACTERS_PER_INCH = 16.5
 # A legend with more entries than this needs the whole width.
 _MANY_LABELS = 12
@@ -122,7 +124,7 @@ def add_legend(
 def stack(figure: Any) -> bool:
   """Puts the panels of a figure below one another, for phones.
 
-  The legend stands above several panels, so that the first can be read.
+  The legend stands above panels that no screen shows at once.
   A panel without a title, or a name of an axis, gets that of its column or row.
   Many panels get smaller instead. Figures that are narrow already stay as they
   are; so do those of many columns, and those with colour bars.
@@ -154,7 +156,8 @@ def stack(figure: Any) -> bool:
       height = sum(_SQUARE_HEIGHT if x else _PANEL_HEIGHT for x in tall)
     legends, figure.legends = figure.legends, []
     # Above, it would cover the title of a figure that has one.
-    has_room = len(places) > 1 and not (is_small or figure.get_suptitle())
+    is_tall = rows > _MOST_ROWS if is_small else len(places) > 1
+    has_room = is_tall and not figure.get_suptitle()
     place = "upper" if has_room else "lower"
     for legend in legends:
       names = [text.get_text() for text in legend.get_texts()]

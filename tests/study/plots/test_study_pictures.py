@@ -84,6 +84,17 @@ def test_what_stays_beside_one_another(number, is_changed, rises):
   assert (figure.get_size_inches()[0] < width) == is_changed
 
 
+@pytest.mark.parametrize(("rows", "is_above"), [(4, False), (5, True)])
+def test_the_legend_of_many_rows_stands_above_them(rows, is_above):
+  with plots.figure(columns=2, rows=rows) as (figure, axes):
+    (line,) = axes[0, 0].plot([0, 1])
+    panels.add_legend(figure, {"a": line}, 6)
+    assert panels.stack(figure)
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert (legend.y0 > axes[0, 0].bbox.y1) == is_above
+
+
 def test_panels_get_the_names_of_their_row_and_column():
   with plots.figure(columns=2, rows=2) as (figure, axes):
     for place, title in zip(axes[0], "ab", strict=True):
