@@ -210,7 +210,7 @@ def checked_held_out(
 
   Raises:
     ValueError: if their lengths differ, a number is not finite, `evaluate` is
-      None, or clients in memory train on some of them.
+      None, or clients in memory train on some of them, as on the whole pool.
     TypeError: if they are neither a dict of arrays nor clients.
   """
   if examples is None:
@@ -218,6 +218,11 @@ def checked_held_out(
   if isinstance(examples, ClientData):
     check_not_trained(name, examples, data)
     examples = examples.pooled()
+  elif isinstance(data, ClientData) and examples is data.examples:
+    raise ValueError(
+      f"{name}: is the whole pool, with the examples that clients train on; "
+      "give clients, such as a part of data.split(0.2), without .examples"
+    )
   if not isinstance(examples, Mapping) or not examples:
     raise TypeError(
       f"{name}={brief(examples)}: must be ClientData, such as a part of "

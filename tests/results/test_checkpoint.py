@@ -245,7 +245,7 @@ def started(
   folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, server=None, **changes
 ):
   options = OPTIONS | {"rounds": 2, "evaluate": evaluate, "data": TASK.data}
-  options |= {"test": TASK.data.examples, "params": TASK.params} | changes
+  options |= {"test": {**TASK.data.examples}, "params": TASK.params} | changes
   return fo.simulate(
     fo.fed_avg(loss, optax.sgd(rate), server),
     checkpoints=Checkpoints(folder, None, resume=resume),
