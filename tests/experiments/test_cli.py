@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from experiments import cli, convert, run
-from experiments.command_line import parser
-from tests.helpers.commands import REPOSITORY, new_python
+from experiments.command_line import flag_words, parser
+from tests.helpers.commands import REPOSITORY, new_python, spec_of
 from tests.helpers.refusals import refusal
 from tests.helpers.tables_of_calls import read_cases
 
@@ -143,6 +143,12 @@ def test_files_in_place_of_their_names(tmp_path):
     *("--a=1", "--b=1", "--rounds=3", "--seed=1", "--seed=2"),
     *("--rounds=3", "--seed=1", "x"),
   ]
+
+
+def test_the_flags_of_a_run_are_not_those_of_a_process():
+  of_process = ("--coordinator=a:1", "--num_processes=2", "--process_id=1")
+  spec = spec_of("--rounds=7", *of_process, "--output_dir=a", "--resume")
+  assert flag_words.arguments(spec) == ["--rounds=7"]
 
 
 @pytest.mark.parametrize(

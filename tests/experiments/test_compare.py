@@ -334,12 +334,13 @@ def test_runs_on_other_data_are_not_compared(full_study, part):
   (cell,) = existing_runs.cells_of_runs([load_run(folder)], ())
   other = copy.deepcopy(cell)
   existing_runs.check_data([cell, other], [], None)
-  other.parts[0].run.config["data_digests"][part] = "0"
+  config = other.parts[0].run.config
+  config["data_digests"][part] = "0"
+  config["client_lr"] = 7.0  # Of the method, not of the data.
   with pytest.raises(ValueError, match=rf"has other data \({part}\) than the"):
     existing_runs.check_data([cell, other], [], None)
-  other.parts[0].run.config["seed"] = [
-    7,
-    8,
-  ]  # Of which there are other clients.
-  if part == "partition":
-    existing_runs.check_data([cell, other], [], None)
+  for name, value in {"seed": [7, 8], "num_clients": 7}.items():
+    changed = copy.deepcopy(other)
+    changed.parts[0].run.config[name] = value  # Of which there are others.
+    if part == "partition":
+      existing_runs.check_data([cell, changed], [], None)
