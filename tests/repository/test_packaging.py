@@ -248,6 +248,13 @@ def test_an_import_on_top_needs_no_extra(requirements):
       assert set(packages) <= base | {folder}, path
 
 
+def test_a_run_imports_nothing_slow_before_it_needs_it():
+  slow = {"scipy", "pandas", "matplotlib", "sklearn", "jinja2", "PIL"}
+  code = f"import sys, experiments.run; print({slow} & sys.modules.keys())"
+  process = new_python("-c", code)
+  assert process.stdout == "set()\n"
+
+
 @pytest.mark.slow
 def test_each_extra_is_enough_alone(requirements, tmp_path):
   """In processes that see what it installs, and no other package."""
