@@ -452,7 +452,7 @@ class Spec:
   cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
   # Flags given that are no defaults: what to type for the same run again.
-  user_flags: Mapping[str, Any] = dataclasses.field(compare=False)
+  user_flags: Mapping[str, Any]
 
   @property
   def trainable_paths(self) -> tuple[str, ...]:

@@ -43,6 +43,16 @@ def test_methods_times_conditions():
   assert len({store.run_name(cell.spec) for cell in cells}) == len(cells)
 
 
+def test_availabilities_and_their_numbers_make_conditions():
+  numbers = ("--availability_period=10,20", "--availability_share=0.5")
+  cells = planned(DELTA, "--system=constant", "--availability=cyclic", *numbers)
+  periods = [cell.condition for cell in cells]
+  assert periods == [{"availability_period": 10}, {"availability_period": 20}]
+  cells = planned(DELTA, "--system=constant", "--availability=cyclic,markov")
+  kinds = [cell.condition for cell in cells]
+  assert kinds == [{"availability": "cyclic"}, {"availability": "markov"}]
+
+
 def test_a_kill_before_the_folder_was_marked_is_no_obstacle(tmp_path):
   (tmp_path / "study.json.tmp").touch()
   asks = asked(SCAFFOLD, f"--output_dir={tmp_path}")
