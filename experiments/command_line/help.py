@@ -44,7 +44,7 @@ def answer(
     or _flag(flags, stem)
   )
   if not text:
-    raise ValueError(_unknown(word))
+    raise ValueError(_unknown(word, flags))
   return text
 
 
@@ -120,9 +120,9 @@ def _flag(flags: Mapping[str, Flag], key: str) -> str:
   return ""
 
 
-def _unknown(word: str) -> str:
-  keys = [group.key for group in specs.GROUPS]
-  names = [*keys, *choice_pages.names(), *specs.all_flags()]
+def _unknown(word: str, flags: Mapping[str, Flag]) -> str:
+  keys = [flag.group.key for flag in flags.values()]
+  names = [*dict.fromkeys(keys), *choice_pages.names(), *flags]
   within = [name for name in names if plain(word) in plain(name)]
   near = (nearest(word, names, _MAX_SUGGESTIONS) or within)[:_MAX_SUGGESTIONS]
   hint = "--list shows all choices"

@@ -13,7 +13,7 @@ from experiments.command_line import help as help_of_flags
 from experiments.specification import spec as specs
 from experiments.specification.choice_flags import CHOICE_FLAGS
 from experiments.studies import request
-from tests.helpers.commands import new_python, printed, spec_of
+from tests.helpers.commands import call, new_python, printed, spec_of
 
 pytestmark = pytest.mark.quick
 
@@ -207,3 +207,12 @@ def test_help_and_lists_start_no_device():
     "sys.exit(bool(xla_bridge._backends))\n"
   )
   new_python("-c", code)
+
+
+@pytest.mark.parametrize(
+  ("word", "flag"),
+  [("report_seed", "report_seeds"), ("min_efect", "min_effect")],
+)
+def test_a_misspelt_flag_of_a_study_is_suggested(word, flag, capsys):
+  assert call(f"--help={word}", program=compare) == 1
+  assert f"did you mean --{flag}?" in capsys.readouterr().err
