@@ -18,6 +18,7 @@ it, 130 for Ctrl-C.
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Sequence
 
 from experiments.artefacts import (
@@ -109,7 +110,8 @@ FLAGS = flags_of(ArtefactRequest, meanings(ArtefactRequest))
 
 def main(argv: Sequence[str]) -> int:
   """Makes artefacts; may be called again. Returns the exit status."""
-  if any(word in ("-h", "--help", "-help") for word in argv[1:]):
+  # The help is one screen, whatever it is asked about.
+  if any(re.match(r"--?h(elp(full)?)?(=|$)", word) for word in argv[1:]):
     parser.show(f"{__doc__.strip()}\n\n{help.of_group(FLAGS, _FLAGS)}")
     return 0
   line = lambda: "interrupted: the same command continues"

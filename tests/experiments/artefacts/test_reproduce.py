@@ -341,6 +341,8 @@ def test_the_list_and_the_help(capsys):
     f"\n  --{name}{flag.form}" in text.replace("[no]", "")
     for name, flag in reproduce.FLAGS.items()
   )
+  assert call("--help=only_found", program=reproduce) == 0
+  assert capsys.readouterr().out == text
 
 
 def test_what_is_left_takes_as_long_as_what_ran(monkeypatch):
