@@ -19,6 +19,7 @@ from experiments.stored import store
 from experiments.stored.records import Record, RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.files import json_files
+from fedjax_opt.study import words
 
 # Origin of an artefact -> the same in words.
 ORIGINS = {
@@ -113,7 +114,7 @@ class GridChoices:
       self.grids.append(arguments)
     grid = grid_of(arguments)
     setting = self.chosen.get(arguments) or {n: v[0] for n, v in grid.items()}
-    return tuple(argument(n, f"{setting[n]:g}") for n in grid)
+    return tuple(argument(n, words.all_digits(setting[n])) for n in grid)
 
 
 def rows_named(entries: Entries, rows: str | Sequence[str]) -> Sequence[str]:

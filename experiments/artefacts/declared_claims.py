@@ -14,6 +14,7 @@ import numpy as np
 from experiments.artefacts.artefact import Entries, Key, Records, rows_named
 from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, Value, at_chance, value
+from experiments.stored.records import Record
 
 # Verb of a claim -> the sign of a difference that agrees with it. For `better`
 # the sign depends on the metric.
@@ -233,12 +234,32 @@ def lead(
   name = f"{' minus '.join(places[::sign])}{_what(of)}{row}"
   keys = one, other
   measured = [_measured(records, key, of) for key in keys]
+  if all(side is not None for side in measured):
+    measured = _at_shared_seeds([records[key] for key in keys], measured)
   quantity = _above(name, sides, measured, of, sign * of.scale)
   if of.words != ACCURACY or not quantity.values:
     return quantity
   counts = [at_chance(records[key]) for key in keys]
   words = _at_seeds(sides, "ended at chance", counts, len(quantity.values))
   return quantity._replace(at_chance=words)
+
+
+def _at_shared_seeds(
+  records: Sequence[Record], values: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+  """The values of both sides, at the seeds that both have, in one order.
+
+  Points without a seed, of calls of a function, are paired by their place.
+  """
+  seeds = [
+    [point.get("seed", place) for place, point in enumerate(record.points)]
+    for record in records
+  ]
+  shared = [seed for seed in seeds[0] if seed in seeds[1]]
+  return [
+    side[[own.index(seed) for seed in shared]]
+    for own, side in zip(seeds, values, strict=True)
+  ]
 
 
 def _above(

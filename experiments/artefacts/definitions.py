@@ -88,6 +88,7 @@ from experiments.artefacts.views import PictureDeclaration, TableDeclaration
 from experiments.stored.records import RecordedParts
 from fedjax_opt import Run
 from fedjax_opt.checks.values import nearest
+from fedjax_opt.study import words
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 
@@ -304,7 +305,7 @@ def expanded(entries: Entries, records: Records) -> Records:
     for values in dict.fromkeys(
       tuple(point[name] for name in names) for point in record.points
     ):
-      first, *texts = (f"{value:g}" for value in values)
+      first, *texts = map(words.all_digits, values)
       labels = (f"{n} = {v}" for n, v in zip(names[1:], texts, strict=True))
       of_setting = record.where(**dict(zip(names, values, strict=True)))
       by_setting[first, ", ".join((key[0], *labels)), *key[1:]] = of_setting

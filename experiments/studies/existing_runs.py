@@ -61,11 +61,18 @@ def _beside_runs(
   planned, configs = planned_cells.plan(request), [run.config for run in runs]
   # Defaults that the clients limit count as those of the runs.
   values = [cell.spec.as_limited_in(configs[0]).values() for cell in planned]
-  # A flag that differs only between planned cells may be a method's own.
+  # A flag that differs only between planned cells may be a method's own. What
+  # the clients limit everywhere is told by their flags.
   varied = list(planned[0].condition)
+  limited = [
+    name
+    for name in specs.SIZE_FLAGS
+    if all(name in config.get(specs.LIMITED, ()) for config in configs)
+    and all(name not in cell.spec.user_flags for cell in planned)
+  ]
   for config in values:
     names = varied_among([*configs, config])
-    varied += [name for name in names if name not in varied]
+    varied += [name for name in names if name not in (*varied, *limited)]
   planned = [
     cell._replace(condition={n: config.get(n) for n in varied})
     for cell, config in zip(planned, values, strict=True)

@@ -65,8 +65,8 @@ class Criterion:
     rule: how the score follows from the values at the evaluated rounds: the
       'last' value, the 'best' one, the mean of the last `n`, 'mean_last_n', or
       the worst of the last `n`, 'worst_last_n'. With fewer than `n` evaluated
-      rounds, all of them count, but not the model before the first round, which
-      is that of all settings.
+      rounds, all of them count. Rules over several rounds leave out the model
+      before the first round, which is that of all settings.
     n: evaluated rounds in 'mean_last_n' and 'worst_last_n'.
   """
 
@@ -87,7 +87,8 @@ class Criterion:
     if self.direction == "min":
       best_of, worst_of = worst_of, best_of
     trained = values[:, 1:] if history.rounds[:1] == [0] else values
-    last_n = (trained if trained.size else values)[:, -self.n :]
+    trained = trained if trained.size else values
+    last_n = trained[:, -self.n :]
     if self.rule == "mean_last_n":
       return last_n.mean(axis=1)
     if self.rule == "worst_last_n":
@@ -96,7 +97,7 @@ class Criterion:
       return values[:, -1]
     # A round without a value never wins; a diverged point has no score.
     worst_value = worst_of([-np.inf, np.inf])
-    scores = best_of(np.where(np.isnan(values), worst_value, values), axis=1)
+    scores = best_of(np.where(np.isnan(trained), worst_value, trained), axis=1)
     no_score = history.diverged()[:, -1] | ~np.isfinite(scores)
     return np.where(no_score, np.nan, scores)
 

@@ -47,11 +47,11 @@ def test_scores(rule, n, scores):
   np.testing.assert_allclose(actual, scores)
 
 
-@pytest.mark.parametrize("rule", ["mean_last_n", "worst_last_n"])
+@pytest.mark.parametrize("rule", ["best", "mean_last_n", "worst_last_n"])
 def test_the_model_before_the_first_round_is_no_choice(rule):
   scores = Criterion(rule=rule, n=9).scores
   trained = of_values(test_accuracy=[[0.5, 0.7], [0.6, 0.9]])
-  untrained_first = of_values(test_accuracy=[[0.1, 0.5, 0.7], [0.1, 0.6, 0.9]])
+  untrained_first = of_values(test_accuracy=[[1.0, 0.5, 0.7], [1.0, 0.6, 0.9]])
   untrained_first.rounds[0] = 0
   np.testing.assert_array_equal(scores(untrained_first), scores(trained))
   untrained = History([0], {"test_accuracy": np.array([[0.1], [0.2]])})

@@ -118,6 +118,17 @@ def test_they_are_compared_at_the_seeds_that_both_have():
   }
   quantity = declared_claims.lead(records, ("A", "x"), ("D", "x"))
   np.testing.assert_allclose(quantity.values, [30.0])
+  # In whatever order they ran; without common seeds nothing is compared.
+  for key, seeds in {"E": [2, 1, 0], "F": [3, 4, 5]}.items():
+    ends = {"test_accuracy": [[0.1 * seed] for seed in seeds]}
+    points = [{"seed": seed} for seed in seeds]
+    records[key, "x"] = record(ends, points, [1])
+  ends = {"test_accuracy": [[0.1 * seed + 0.01] for seed in range(3)]}
+  records["G", "x"] = record(ends, [{"seed": s} for s in range(3)], [1])
+  ahead = declared_claims.lead(records, ("G", "x"), ("E", "x"))
+  np.testing.assert_allclose(ahead.values, [1.0] * 3)
+  apart = declared_claims.lead(records, ("G", "x"), ("F", "x"))
+  assert not apart.values
 
 
 def test_a_table():

@@ -69,6 +69,10 @@ def test_all_that_is_compared_is_there(name):
     records = {}
     for size in artefact.sizes[1:]:
       records |= filled(name, size, lambda key: None, same_everywhere)
+    for record in records.values():  # Sizes have other seeds.
+      seeds = list(dict.fromkeys(point["seed"] for point in record.points))
+      for point in record.points:
+        point["seed"] = seeds.index(point["seed"])
     for claim in claims(name, records).values():
       assert all(quantity.values for quantity in claim.quantities)
     entries = artefact.blocks.args[0]

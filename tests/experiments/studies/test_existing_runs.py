@@ -5,7 +5,14 @@ import pytest
 from experiments.studies import existing_runs
 from fedjax_opt.results.load import Run
 from tests.helpers.histories import of_values
-from tests.helpers.plans import DELTA, FED_AVG, RATES, asked, planned
+from tests.helpers.plans import (
+  DELTA,
+  FED_AVG,
+  RATES,
+  SCAFFOLD,
+  asked,
+  planned,
+)  # fmt: skip
 from tests.helpers.refusals import refusal
 
 
@@ -13,7 +20,7 @@ from tests.helpers.refusals import refusal
 def beside_runs(monkeypatch, tmp_path):
   """Plans a study beside runs of which only the flags are of interest."""
 
-  def plan(flags_of_runs, *arguments):
+  def plan(flags_of_runs, *arguments, limits=({},) * 9):
     (tmp_path / "flags.txt").touch()
     summary = {
       "timing": {"compile_seconds": 0, "run_seconds": 0},
@@ -21,9 +28,9 @@ def beside_runs(monkeypatch, tmp_path):
     }
     history = of_values(validation_loss=[[0.2, 0.1]])
     runs = [
-      Run(tmp_path, cell.spec.values(), [{"seed": 0}], history, summary, None,
-          None, True)
-      for flags in flags_of_runs
+      Run(tmp_path, cell.spec.values() | limit, [{"seed": 0}], history, summary,
+          None, None, True)
+      for flags, limit in zip(flags_of_runs, limits, strict=False)
       for cell in planned(*flags)
     ]  # fmt: skip
     monkeypatch.setattr(existing_runs, "load_runs", lambda folders: runs)
@@ -89,6 +96,19 @@ def test_a_run_and_a_method_differ_in_flags_that_only_one_has(
     conditions = [cell.condition for (cell,) in cells]
     assert conditions[0] != conditions[1]
     assert condition.items() <= conditions[not of_method].items()
+
+
+def test_a_batch_that_clients_limit_is_no_condition(beside_runs):
+  """Runs of more clients have smaller ones, which told nothing apart."""
+  runs = [(FED_AVG, "--num_clients=100"), (FED_AVG, "--num_clients=50")]
+  limits = [
+    {"batch_size": size, "limited_defaults": ["batch_size"]}
+    for size in (13, 26)
+  ]
+  new, old = beside_runs(runs, SCAFFOLD, "--num_clients=100,50", limits=limits)
+  expected = [{"num_clients": 100}, {"num_clients": 50}]
+  assert [cell.condition for cell in new] == expected
+  assert [cell.condition for cell in old] == expected
 
 
 def test_a_cohort_that_is_known_with_the_data_is_no_condition(beside_runs):
