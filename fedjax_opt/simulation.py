@@ -36,7 +36,7 @@ _ORDER = "the order is algorithm, params, data"
 _DATA = fields.instance_of(
   ClientData | Population,
   "clients, such as ClientData.from_partition(pool, rows), or a Population; "
-  f"{_ORDER}",
+  + _ORDER,
 )
 _REPORTED = fields.function("(report)")
 

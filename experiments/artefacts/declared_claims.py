@@ -14,8 +14,9 @@ import numpy as np
 from experiments.artefacts.artefact import Entries, Key, Records, rows_named
 from experiments.artefacts.blocks import Claim, Quantity
 from experiments.artefacts.values import ACCURACY, Value, at_chance, value
-from experiments.stored.records import Record
 
+# Seed -> value, NaN where it is lost.
+_OfSeeds = Mapping[int, float]
 # Verb of a claim -> the sign of a difference that agrees with it. For `better`
 # the sign depends on the metric.
 _VERBS = {"better": 0, "more": 1, "less": -1, "near": 1}
@@ -234,8 +235,6 @@ def lead(
   name = f"{' minus '.join(places[::sign])}{_what(of)}{row}"
   keys = one, other
   measured = [_measured(records, key, of) for key in keys]
-  if all(side is not None for side in measured):
-    measured = _at_shared_seeds([records[key] for key in keys], measured)
   quantity = _above(name, sides, measured, of, sign * of.scale)
   if of.words != ACCURACY or not quantity.values:
     return quantity
@@ -244,28 +243,10 @@ def lead(
   return quantity._replace(at_chance=words)
 
 
-def _at_shared_seeds(
-  records: Sequence[Record], values: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-  """The values of both sides, at the seeds that both have, in one order.
-
-  Points without a seed, of calls of a function, are paired by their place.
-  """
-  seeds = [
-    [point.get("seed", place) for place, point in enumerate(record.points)]
-    for record in records
-  ]
-  shared = [seed for seed in seeds[0] if seed in seeds[1]]
-  return [
-    side[[own.index(seed) for seed in shared]]
-    for own, side in zip(seeds, values, strict=True)
-  ]
-
-
 def _above(
   name: str,
   sides: Sequence[str],
-  values: Sequence[Sequence[float] | None],
+  values: Sequence[_OfSeeds | None],
   of: Value,
   scale: float,
 ) -> Quantity:
@@ -274,21 +255,26 @@ def _above(
   Args:
     name: the quantity's name.
     sides: names of both sides.
-    values: of both sides, one for each seed, NaN where it is lost; None if a
-      side has not run.
+    values: of both sides, NaN where a seed is lost; None if a side has not run.
     of: the value that is compared.
     scale: factor of the difference; negative if smaller is better.
   """
   if any(side is None for side in values):
     return Quantity(name, (), of.unit)
-  num_shared = min(map(len, values))
-  a, b = (np.asarray(side, float)[:num_shared] for side in values)
+  difference = _difference(*values, scale)
+  lost = [sum(not np.isfinite(v[s]) for s in difference) for v in values]
+  words = _at_seeds(sides, of.lost, lost, len(difference))
+  return Quantity(name, tuple(difference.values()), of.unit, lost=words)
+
+
+def _difference(one: _OfSeeds, other: _OfSeeds, scale: float) -> _OfSeeds:
+  """One less the other, at seeds that both have; infinite if one is lost."""
+  seeds = [seed for seed in one if seed in other]
+  a, b = (np.array([of[s] for s in seeds], float) for of in (one, other))
   difference = scale * (a - b) + 0.0  # It turns -0 into 0.
   difference = np.where(np.isnan(a) & ~np.isnan(b), -np.inf, difference)
   difference = np.where(np.isnan(b) & ~np.isnan(a), np.inf, difference)
-  lost = [int(np.sum(~np.isfinite(array))) for array in (a, b)]
-  words = _at_seeds(sides, of.lost, lost, num_shared)
-  return Quantity(name, tuple(difference.tolist()), of.unit, lost=words)
+  return dict(zip(seeds, difference.tolist(), strict=True))
 
 
 def _at_seeds(
@@ -307,10 +293,13 @@ def _what(of: Value) -> str:
   return "" if of.words in (ACCURACY, of.unit) else f", {of.label}"
 
 
-def _measured(records: Records, key: Key, of: Value) -> np.ndarray | None:
-  """Seed -> value; None if the cell has not run or did not measure it."""
-  is_measured = key in records and of.metric in records[key].history.metrics
-  return of.compute(records[key]) if is_measured else None
+def _measured(records: Records, key: Key, of: Value) -> _OfSeeds | None:
+  """The values of a cell; None if it has not run or did not measure them."""
+  if key not in records or of.metric not in records[key].history.metrics:
+    return None
+  # Points of calls of a function may have no seed, but a place.
+  seeds = [p.get("seed", i) for i, p in enumerate(records[key].points)]
+  return dict(zip(seeds, of.compute(records[key]).tolist(), strict=True))
 
 
 def _gains_more(
@@ -318,10 +307,12 @@ def _gains_more(
 ) -> Quantity:
   """The quantity that one row gains more between two columns than another."""
   start, end = map(_rest, between)
-  gains = [
-    lead(records, (row, *end, *rest), (row, *start, *rest), of).values or None
-    for row, *rest in (one, other)
-  ]
+  scale = -of.scale if of.is_smaller_better else of.scale
+  gains = []
+  for row, *rest in (one, other):
+    keys = (row, *end, *rest), (row, *start, *rest)
+    sides = [_measured(records, key, of) for key in keys]
+    gains.append(None if None in sides else _difference(*sides, scale))
   name = f"gain of {one[0]} minus that of {other[0]}{_what(of)}"
   return _above(name, (one[0], other[0]), gains, of, 1.0)
 
@@ -335,9 +326,10 @@ def _limited(
   name = " minus ".join(sides if bound == "above" else reversed(sides))
   per_seed = _measured(records, key, of)
   if bound == "near" and per_seed is not None:
-    margin = part.within - of.scale * np.abs(per_seed - limit)
+    distances = [of.scale * abs(v - limit) for v in per_seed.values()]
+    margins = tuple(part.within - distance for distance in distances)
     name = f"{part.within:g} less the distance of {key[0]} to {limit:g}"
-    return Quantity(name, tuple(margin.tolist()), of.unit)
+    return Quantity(name, margins, of.unit)
   scale = of.scale if bound == "above" else -of.scale
-  limits = None if per_seed is None else np.full_like(per_seed, limit)
+  limits = None if per_seed is None else dict.fromkeys(per_seed, limit)
   return _above(name, (key[0], "the limit"), (per_seed, limits), of, scale)

@@ -140,10 +140,10 @@ class Page:
     """The counts, also of the cases that a page shows."""
     claims = itertools.chain(*self._distinct_claims().values())
     words = [claim.verdict for claim in claims]
+    verdicts = counted(words, VERDICTS)
     return (
       f"{self._counts()}\n- Cases: {len(words)}, of which {num_shown} are "
-      f"above with numbers; [all](artefacts/README.md): "
-      f"{counted(words, VERDICTS)} "
+      f"above with numbers; [all](artefacts/README.md): {verdicts} "
       "([the words](../../docs/papers/index.md#verdicts))."
     )
 

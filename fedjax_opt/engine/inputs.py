@@ -257,14 +257,19 @@ def check_not_trained(
     return
   if not same_pool(held_out.examples, data.examples):
     return
-  rows = np.unique(held_out.owned_rows())
-  num_shared = int(np.isin(rows, data.owned_rows()).sum())
+  num_shared, total = num_shared_rows(held_out, data)
   if num_shared:
     raise ValueError(
-      f"{name}: {num_shared} of its {len(rows)} examples are among those that "
+      f"{name}: {num_shared} of its {total} examples are among those that "
       "clients train on; must have none of them; give clients the first part "
       f"of data.split(0.2), and {name}= the second"
     )
+
+
+def num_shared_rows(one: ClientData, other: ClientData) -> tuple[int, int]:
+  """How many rows of their pool both have, and how many the first one has."""
+  rows = np.unique(one.owned_rows())
+  return int(np.isin(rows, other.owned_rows()).sum()), len(rows)
 
 
 def checked_params(

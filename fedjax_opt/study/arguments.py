@@ -4,8 +4,6 @@ import inspect
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fedjax_opt.base import Batch
 from fedjax_opt.checks.fields import instance_of, mapping_of, sequence_of
 from fedjax_opt.checks.values import brief, check_text, check_word
@@ -206,8 +204,7 @@ def check_apart(
   parts = validation, test
   are_clients = all(isinstance(part, ClientData) for part in parts)
   if are_clients and same_pool(validation.examples, test.examples):
-    rows, test_rows = (np.unique(part.owned_rows()) for part in parts)
-    num_shared, total = np.isin(rows, test_rows).sum(), len(rows)
+    num_shared, total = inputs.num_shared_rows(validation, test)
   else:
     pools = [p.pooled() if isinstance(p, ClientData) else p for p in parts]
     total = len(next(iter(pools[0].values())))

@@ -10,10 +10,9 @@ from tests.helpers.histories import of_values
 
 NAN = np.nan
 GRID = {"rate": [0.1, 1.0]}
-calls = []  # Arguments of the runs of the last cell.
 
 
-def runs_of(name, by_setting):
+def runs_of(name, by_setting, calls):
   """A function that runs a grid; `by_setting` has its metric's last values."""
 
   def run(grid, seeds, is_fresh):
@@ -26,12 +25,13 @@ def runs_of(name, by_setting):
   return run
 
 
-def cell_of(name, by_setting, is_nested):
-  calls.clear()
+def tuned(name, by_setting, is_nested):
+  """The cell, and the arguments of its runs."""
   seeds = [3, 4, 5]
   design = tuning.Design.of([0, 1], seeds, is_nested, None)
-  run = runs_of(name, by_setting)
-  return tuning.tune_and_report("A", {}, run, GRID, design)
+  calls = []
+  run = runs_of(name, by_setting, calls)
+  return tuning.tune_and_report("A", {}, run, GRID, design), calls
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def cell_of(name, by_setting, is_nested):
 )
 def test_nested_each_seed_has_its_own_best_setting(name, by_setting, chosen):
   """The first of equal ones, and none that diverged."""
-  cell = cell_of(name, by_setting, is_nested=True)
+  cell, calls = tuned(name, by_setting, is_nested=True)
   assert calls == [(GRID, [3, 4, 5], True)]
   reported = cell.report_runs and [p["rate"] for p in cell.report_runs.points]
   assert reported == chosen
@@ -54,8 +54,8 @@ def test_nested_each_seed_has_its_own_best_setting(name, by_setting, chosen):
   ("name", "rate"), [("validation_loss", 0.1), ("validation_accuracy", 1.0)]
 )
 def test_the_best_mean_is_run_with_fresh_seeds(name, rate):
-  cell = cell_of(name, {0.1: [1, 4, 0], 1.0: [3, 3, 0]}, is_nested=False)
-  tuned, reported = calls
-  assert tuned == (GRID, [0, 1], False)
+  cell, calls = tuned(name, {0.1: [1, 4, 0], 1.0: [3, 3, 0]}, is_nested=False)
+  grid_run, reported = calls
+  assert grid_run == (GRID, [0, 1], False)
   assert reported == ({"rate": [rate]}, [3, 4, 5], True)
   assert cell.chosen == {"rate": rate}

@@ -129,6 +129,11 @@ def test_they_are_compared_at_the_seeds_that_both_have():
   np.testing.assert_allclose(ahead.values, [1.0] * 3)
   apart = declared_claims.lead(records, ("G", "x"), ("F", "x"))
   assert not apart.values
+  # So are gains from one column to another: 1 point of G, none of E.
+  records |= {("G", "y"): records["E", "x"], ("E", "y"): records["E", "x"]}
+  between = ("y", "x"), records, ("G",), ("E",)
+  gain = declared_claims._gains_more(*between, value())
+  np.testing.assert_allclose(gain.values, [1.0] * 3)
 
 
 def test_a_table():

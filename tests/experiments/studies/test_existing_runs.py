@@ -20,7 +20,7 @@ from tests.helpers.refusals import refusal
 def beside_runs(monkeypatch, tmp_path):
   """Plans a study beside runs of which only the flags are of interest."""
 
-  def plan(flags_of_runs, *arguments, limits=({},) * 9):
+  def plan(flags_of_runs, *arguments, limits=None):
     (tmp_path / "flags.txt").touch()
     summary = {
       "timing": {"compile_seconds": 0, "run_seconds": 0},
@@ -30,7 +30,7 @@ def beside_runs(monkeypatch, tmp_path):
     runs = [
       Run(tmp_path, cell.spec.values() | limit, [{"seed": 0}], history, summary,
           None, None, True)
-      for flags, limit in zip(flags_of_runs, limits, strict=False)
+      for flags, limit in zip(flags_of_runs, limits or [{}] * 9, strict=False)
       for cell in planned(*flags)
     ]  # fmt: skip
     monkeypatch.setattr(existing_runs, "load_runs", lambda folders: runs)
