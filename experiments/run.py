@@ -41,15 +41,11 @@ ended the run.
 
 from collections.abc import Sequence
 
-import jax
-
 from experiments import start_of_run
 from experiments.command_line import exits, parser
-from experiments.processes import command, hosts
-from experiments.processes.command import RunFailed
+from experiments.processes import command, failures, hosts
 from experiments.single_run import execution
 from experiments.specification.resolve import resolve
-from fedjax_opt.results.checkpoint import CheckpointError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,15 +59,13 @@ def main(argv: Sequence[str]) -> int:
       with hosts.all_or_none():
         spec = resolve(flag_values)
       return execution.perform(spec, signals, started)
-  except (CheckpointError, RunFailed) as error:
-    return hosts.exit_if_watched(exits.refuse(error, argv))
-  except (*exits.BAD_INPUT, jax.errors.JaxRuntimeError) as error:
+  except Exception as error:
     if hosts.is_loss(error):
       return hosts.exit_as_lost(str(error))
-    # Not an invalid input but a defect: its whole traceback is shown.
-    if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
+    # A defect is raised: its whole traceback is shown.
+    if not failures.is_refusal(error):
       raise
-    return exits.refuse(error, argv)
+    return hosts.exit_if_watched(exits.refuse(error, argv))
   except KeyboardInterrupt as error:
     print(signals.line)
     return command.status_of(error)

@@ -4,12 +4,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from experiments.command_line import mistakes
-from experiments.processes import command
-from experiments.processes.command import RunFailed
+from experiments.processes import command, failures
 from experiments.specification.flag import Flag
-
-# The errors of what a program is given; they are refused in one line.
-BAD_INPUT = (ValueError, OSError, ImportError, MemoryError)
 
 
 def run_program(
@@ -20,6 +16,8 @@ def run_program(
   own_flags: Mapping[str, Flag] = {},
 ) -> int:
   """Does a program's work; bad input or a signal ends it in one line.
+
+  A defect is raised: its whole traceback is shown.
 
   Args:
     argv: name of the program, then its arguments.
@@ -37,7 +35,9 @@ def run_program(
   except KeyboardInterrupt as error:
     print(line(), file=sys.stdout if stream == 1 else sys.stderr)
     return command.status_of(error)
-  except (*BAD_INPUT, RunFailed) as error:
+  except Exception as error:
+    if not failures.is_refusal(error):
+      raise
     return refuse(error, argv, own_flags)
 
 

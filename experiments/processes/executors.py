@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.processes import command, workers
+from experiments.processes import command, failures, workers
 from experiments.processes.command import RunFailed
+from experiments.processes.failures import CellFailed
 from fedjax_opt.checks import errors
 from fedjax_opt.engine import compilation
 
@@ -103,7 +104,8 @@ def map_cells(
     raise ValueError(f"executor={executor!r}: cannot be used ({why})") from None
   with command.calling_on_signal(pool.end):
     try:
-      futures = [pool.submit(run_cell, cell, shared) for cell in cells]
+      run_apart = functools.partial(_run_apart, run_cell)
+      futures = [pool.submit(run_apart, cell, shared) for cell in cells]
       for future in pool.as_completed(futures):
         yield _result(future)
     finally:
@@ -124,15 +126,23 @@ def _run(run_cell: Callable[[Any, Any], Any], cell: Any, shared: Any) -> Any:
   return result
 
 
+def _run_apart(run_cell: Callable[..., Any], *arguments: Any) -> Any:
+  try:
+    return run_cell(*arguments)
+  except Exception as error:
+    raise failures.across_processes(error) from None
+
+
 def _result(future: Any) -> Any:
   try:
     return future.result()
-  except (ValueError, OSError, ImportError):
+  except (RunFailed, CellFailed):
     raise
   except Exception as error:  # From the library, or from JAX elsewhere.
     # submitit shows the whole traceback, which ends with the error.
     error_lines = re.findall(r"^[\w.]+: .+", str(error), re.MULTILINE)
     line = error_lines[-1] if error_lines else errors.first_line(error)
+    line = line.removeprefix(f"{RunFailed.__module__}.RunFailed: ")
     raise RunFailed(f"a cell failed: {line}") from error
 
 

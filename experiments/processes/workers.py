@@ -9,13 +9,12 @@ import multiprocessing
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from experiments.processes import command
+from experiments.processes import command, failures
 from experiments.processes.command import RunFailed
 
 _GRACE = 20  # Seconds in which a run may save a checkpoint.
@@ -170,8 +169,7 @@ def _work(connection: Connection, run_cell: Callable, shared: Any) -> None:
     except KeyboardInterrupt as error:  # The run saved what it had.
       command.exit_now(command.status_of(error) - 128)
     except Exception as error:
-      error.add_note(traceback.format_exc())
-      answer = None, error
+      answer = None, failures.across_processes(error)
     connection.send(answer)
 
 

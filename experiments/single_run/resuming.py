@@ -5,7 +5,7 @@ as a run of that many rounds that never stopped.
 """
 
 import pathlib
-import sys
+import warnings
 from typing import Any
 
 from experiments.single_run.job import Job
@@ -122,6 +122,6 @@ def _complete(output_dir: pathlib.Path) -> Run | None:
   except ValueError as error:
     if multi_process.is_first_process():
       problem = str(error).rpartition("; ")[0]  # Without what to do otherwise.
-      print(f"warning: {problem}; it is written again", file=sys.stderr)
+      warnings.warn(f"{problem}; it is written again", stacklevel=2)
     return None
   return run if run.is_complete else None

@@ -9,7 +9,8 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiments.processes import command
@@ -112,12 +113,7 @@ class Store:
       progress=False,
       resume=(folder / "config.json").exists(),
     )
-    with (
-      command.Signals() as signals,
-      open(os.devnull, "w", errors="backslashreplace") as nowhere,
-      contextlib.redirect_stdout(nowhere),
-      contextlib.redirect_stderr(nowhere),
-    ):
+    with command.Signals() as signals, _quiet(folder.name):
       loaded = self.loader.load(spec)
       start = time.monotonic()
       status = execution.perform(spec, signals, start, loaded, in_study=True)
@@ -125,6 +121,22 @@ class Store:
       raise command.Signalled(status - 128)
     if signals.pressed:  # While the files of a whole run were written.
       raise command.Signalled(signals.pressed)
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+  """Prints nothing inside; warnings follow, with the name of the run."""
+  try:
+    with (
+      warnings.catch_warnings(record=True) as caught,
+      open(os.devnull, "w", errors="backslashreplace") as nowhere,
+      contextlib.redirect_stdout(nowhere),
+      contextlib.redirect_stderr(nowhere),
+    ):
+      yield
+  finally:
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+      warnings.warn(f"{name}: {text}", stacklevel=2)
 
 
 def other_flags_text(

@@ -30,16 +30,20 @@ _LONGEST = 240
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
 
-def is_own(error: BaseException) -> bool:
-  """Whether this package raised an error, so that it is a clear line already.
+def is_own(error: BaseException, package: pathlib.Path = _PACKAGE) -> bool:
+  """Whether a package raised an error, so that it is a clear line already.
 
   If a library that the package called raised it, the last line of its traceback
   is elsewhere, or calls something.
+
+  Args:
+    error: with its traceback.
+    package: the folder of the package.
   """
   for frame in traceback.extract_tb(error.__traceback__)[-1:]:
     # Without the source of this package, it is taken for its own.
     is_raise = (frame.line or "raise ").startswith("raise ")
-    return is_raise and _PACKAGE in pathlib.Path(frame.filename).parents
+    return is_raise and package in pathlib.Path(frame.filename).parents
   return False
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import sys
 import warnings
@@ -170,15 +171,16 @@ def damaged(path):
   path.write_bytes(content[:9] + bytes([content[9] ^ 1]) + content[10:])
 
 
-def test_who_resumes_is_told(tmp_path, capsys):
+def test_who_resumes_is_told(tmp_path):
   run(tmp_path, 1)
   contents = content(tmp_path)
   damaged(tmp_path / "metrics.csv")
-  assert resuming._complete(tmp_path) is None
-  assert capsys.readouterr().err == (
-    f"warning: folder='{tmp_path}': metrics.csv is damaged: it does not hold "
-    "what was written; it is written again\n"
+  line = (
+    f"folder='{tmp_path}': metrics.csv is damaged: it does not hold what was "
+    "written; it is written again"
   )
+  with pytest.warns(UserWarning, match=f"^{re.escape(line)}$"):
+    assert resuming._complete(tmp_path) is None
   run(tmp_path, 1, resume=True)
   assert content(tmp_path) == contents
   damaged(tmp_path / "config.json")

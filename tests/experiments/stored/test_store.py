@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import re
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -299,3 +300,19 @@ def test_a_population_that_was_written_again(tmp_path, error_of):
     f"--resume: {str(folder)!r} holds a run with other data (train "
     "examples); give what that run had, or another folder"
   )
+
+
+def test_warnings_of_a_run_are_passed_on_with_its_name(tmp_path, monkeypatch):
+  run = execution._run
+
+  def warned(*args):
+    print("a table")
+    warnings.warn("memory is small", stacklevel=1)
+    return run(*args)
+
+  monkeypatch.setattr(execution, "_run", warned)
+  stored = Store(tmp_path)
+  name = stored.folder_of(SPEC).name
+  with warnings.catch_warnings(record=True) as caught:
+    stored.run(SPEC)
+  assert [str(w.message) for w in caught] == [f"{name}: memory is small"]
