@@ -111,10 +111,10 @@ def of_workload(workload: shared.Workload, clock: str) -> shared.Rows:
 
   def contender(name: str) -> Turn:
     rate = workload.learning_rate
-    choice = ALGORITHMS["fed_avg" if name == _ADAMW else name]
+    entry = ALGORITHMS["fed_avg" if name == _ADAMW else name]
     rule = optax.adamw if name == _ADAMW else optax.sgd
-    rule_or_rate = rule(rate) if choice.client_takes == "rule" else rate
-    algorithm = choice.factory(loss_fn, rule_or_rate)
+    rule_or_rate = rule(rate) if entry.client_takes == "rule" else rate
+    algorithm = entry.factory(loss_fn, rule_or_rate)
     once = fo.simulate(algorithm, params, data, rounds=1, **settings)
     gradients[name] = once.cost["gradient_evaluations_per_round"]
     return turn_of(fo.Simulator(algorithm, data, **settings), workload, clock)

@@ -104,7 +104,7 @@ def convert(flag_values: dict[str, Any]) -> Population:
   flag_values = {**flag_values, "population_dir": None}
   spec = resolve(flag_values)
   if spec.select_on == "clients":  # On disk they have no such parts.
-    spec = resolve({**flag_values, "select_on": spec.task.choice.splits[0]})
+    spec = resolve({**flag_values, "select_on": spec.task.entry.splits[0]})
   why = "a population has the partition of its seed"
   check_absent(flag_values, why, "partition_seed")
   if len(spec.seed) > 1:

@@ -90,7 +90,7 @@ class ArtefactRequest:
   artefact: Sequence[str] = _FLAGS.option(
     (), type=flag_words.names, form="=NAME,..."
   )
-  size: str = _FLAGS.option("smoke", field=fields.choice(*SIZES), form="=NAME")
+  size: str = _FLAGS.option("smoke", field=fields.one_of(*SIZES), form="=NAME")
   data_dir: str | None = _FLAGS.option(form="=DIR")
   pretrained_dir: str | None = _FLAGS.option(form="=DIR")
   output_dir: str = _FLAGS.option("runs/reproduce", form="=DIR")

@@ -33,7 +33,7 @@ from fedjax_opt.checks.fields import (
   checked,
 )
 from fedjax_opt.checks.values import check_at_least
-from fedjax_opt.registry import Choice, from_factory, register
+from fedjax_opt.registry import Entry, from_factory, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
 
@@ -345,8 +345,8 @@ def _accounting(
   return of_losses
 
 
-MECHANISMS: dict[str, Choice] = {
-  "gaussian": Choice(
+MECHANISMS: dict[str, Entry] = {
+  "gaussian": Entry(
     with_privacy,
     "clipped differences, their mean with Gaussian noise",
     from_factory(with_privacy, max_norm=1.0, noise_multiplier=1.0),

@@ -1,7 +1,7 @@
 """What can be chosen by name, and what it can be tuned by.
 
-A registry is a dictionary from names to choices: `rules.RULES`,
-`algorithms.ALGORITHMS`, `prox.REGULARIZERS`, `partition.SCHEMES`. A choice has
+A registry is a dictionary from names to entries: `rules.RULES`,
+`algorithms.ALGORITHMS`, `prox.REGULARIZERS`, `partition.SCHEMES`. An entry has
 a factory, what people call it, and which of the factory's arguments can be set
 by name; what else the factory takes is read from its signature. The flags of
 the command line, their checks, the names in reports, the tables of the site and
@@ -32,11 +32,11 @@ class Hyperparameter(NamedTuple):
     help: meaning and unit, for the help; it may go on with a list, one entry a
       line.
     accepts: values allowed: an interval of numbers, such as "(0, inf)" or
-      "[0, 1)", or a field, such as `fields.choice("none", "flip")`.
+      "[0, 1)", or a field, such as `fields.one_of("none", "flip")`.
     reads: `(name, text) -> value`, makes what the factory takes of a text of
       the command line, or raises ValueError; None if it takes it as it is.
     is_required: whether it must be given.
-    flag: its name on the command line, where another choice has a flag of its
+    flag: its name on the command line, where another entry has a flag of its
       name; None for the usual one.
     label: its name for people, such as "largest step size"; plain words if
       None.
@@ -141,18 +141,18 @@ def from_factory(
     for name, change in overrides.items()
   }
 
-  def entry_of(name):
+  def parameter_of(name):
     help = helps.get(name, name)
     help = help.removesuffix(".") if has_whole_help else _first_phrase(help)
     accepts = factory.checked_fields[name]
-    entry = Hyperparameter(name, parameters[name].default, help, accepts)
-    entry = entry._replace(**changes.get(name, {}))
-    if entry.default is inspect.Parameter.empty:
-      return entry._replace(default=None, is_required=True)
-    return entry
+    parameter = Hyperparameter(name, parameters[name].default, help, accepts)
+    parameter = parameter._replace(**changes.get(name, {}))
+    if parameter.default is inspect.Parameter.empty:
+      return parameter._replace(default=None, is_required=True)
+    return parameter
 
   return tuple(
-    entry_of(name) for name in parameters if name in {*names, *overrides}
+    parameter_of(name) for name in parameters if name in {*names, *overrides}
   )
 
 
@@ -220,7 +220,7 @@ def _first_phrase(text: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class Entry:
   """An entry of a registry.
 
   Attributes:
@@ -250,7 +250,7 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class RuleChoice(Choice):
+class RuleEntry(Entry):
   """A client or server rule; its factory takes nothing but hyperparameters.
 
   Attributes:
@@ -270,7 +270,7 @@ class RuleChoice(Choice):
 
 
 @dataclasses.dataclass(frozen=True)
-class AlgorithmChoice(Choice):
+class AlgorithmEntry(Entry):
   """A federated algorithm.
 
   Its factory takes what it needs by name: `loss_fn`; any rule as `client` and
@@ -352,7 +352,7 @@ class AlgorithmChoice(Choice):
 
 
 @dataclasses.dataclass(frozen=True)
-class RegularizerChoice(Choice):
+class RegularizerEntry(Entry):
   """A regularizer.
 
   Attributes:
@@ -362,15 +362,15 @@ class RegularizerChoice(Choice):
   is_finite: bool = True
 
 
-_REGISTRIES: list[Mapping[str, Choice]] = []
+_REGISTRIES: list[Mapping[str, Entry]] = []
 
 
-def register(registry: Mapping[str, Choice]) -> None:
+def register(registry: Mapping[str, Entry]) -> None:
   """Makes known the labels of a registry, also of entries that come later."""
   _REGISTRIES.append(registry)
 
 
-def label_of_choice(name: str) -> str | None:
+def label_of_entry(name: str) -> str | None:
   """The name for people of an entry of a registry, if it has one."""
   names = (registry[name].label for registry in _REGISTRIES if name in registry)
   return next(filter(None, names), None)
@@ -381,17 +381,17 @@ def label_of_hyperparameter(name: str) -> str | None:
   labels = (
     parameter.label
     for registry in _REGISTRIES
-    for choice in registry.values()
-    for parameter in choice.hyperparameters
+    for entry in registry.values()
+    for parameter in entry.hyperparameters
     if name in (parameter.name, parameter.flag)
   )
   return next(filter(None, labels), None)
 
 
-def entries_with(registry: Mapping[str, Choice], parameter: str) -> list[str]:
+def entries_with(registry: Mapping[str, Entry], parameter: str) -> list[str]:
   """The names of a registry that have a hyperparameter of this name."""
   return [
     name
-    for name, choice in registry.items()
-    if parameter in {p.name for p in choice.hyperparameters}
+    for name, entry in registry.items()
+    if parameter in {p.name for p in entry.hyperparameters}
   ]

@@ -23,7 +23,7 @@ from fedjax_opt.checks.values import (
   check_function,
   form,
 )
-from fedjax_opt.registry import Choice, from_factory, register
+from fedjax_opt.registry import Entry, from_factory, register
 
 
 @fields.checked()
@@ -302,22 +302,22 @@ def _binomial(key, trials, mean, most):
   return jnp.sum(is_past)
 
 
-SAMPLERS: dict[str, Choice] = {
-  "uniform": Choice(uniform, "at random, without replacement"),
-  "weighted": Choice(
+SAMPLERS: dict[str, Entry] = {
+  "uniform": Entry(uniform, "at random, without replacement"),
+  "weighted": Entry(
     weighted,
     "with replacement, clients with more examples more often; means stay "
     "unbiased if none drops out",
   ),
-  "poisson": Choice(
+  "poisson": Entry(
     poisson,
     "each client independently of the others; on average sampler_expected "
     "clients, at most cohort_size",
     from_factory(poisson, "expected"),
     label="Poisson",
   ),
-  "fixed": Choice(fixed, "consecutive clients, one cohort after the other"),
-  "cyclic": Choice(
+  "fixed": Entry(fixed, "consecutive clients, one cohort after the other"),
+  "cyclic": Entry(
     cyclic,
     "at random from one group of clients, then from the next",
     from_factory(cyclic, "groups"),

@@ -14,14 +14,14 @@ import fedjax_opt as fo
 from experiments.command_line import choice_pages
 from experiments.specification import spec as specs
 from experiments.studies import planned_cells, request, study_facts
-from experiments.tasks import TASKS, TaskChoice, classification
+from experiments.tasks import TASKS, TaskEntry, classification
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.registry import (
-  AlgorithmChoice,
-  Choice,
+  AlgorithmEntry,
+  Entry,
   Hyperparameter,
-  RuleChoice,
+  RuleEntry,
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.study.words import condition_label
@@ -84,12 +84,12 @@ def blobs(spread):
   return classification.task(apply, init, train, test, num_classes=2)
 
 
-# kind of choice -> registry, name, entry, the flag of its hyperparameter.
+# kind of entry -> registry, name, entry, the flag of its hyperparameter.
 ADDED = {
   "client": (
     RULES,
     "damped_sgd",
-    RuleChoice(
+    RuleEntry(
       damped,
       "steps of bounded length (Nobody, 1999)",
       (
@@ -103,7 +103,7 @@ ADDED = {
   "algorithm": (
     ALGORITHMS,
     "half_way",
-    AlgorithmChoice(
+    AlgorithmEntry(
       half_way,
       "a part of the way to the mean",
       (Hyperparameter("pull", 0.5, "which part", "(0, 1]", label="ψ"),),
@@ -114,7 +114,7 @@ ADDED = {
   "partition": (
     SCHEMES,
     "every_nth",
-    Choice(
+    Entry(
       every_nth,
       "dealt as they come",
       (
@@ -127,7 +127,7 @@ ADDED = {
   "task": (
     TASKS,
     "two_blobs",
-    TaskChoice(
+    TaskEntry(
       blobs,
       "points around two centres",
       (Hyperparameter("spread", 1.0, "deviation", "(0, inf)", label="σ"),),
@@ -154,8 +154,8 @@ TINY = [
 
 @pytest.fixture(autouse=True)
 def add(monkeypatch):
-  for registry, name, choice, _ in ADDED.values():
-    monkeypatch.setitem(registry, name, choice)
+  for registry, name, entry, _ in ADDED.values():
+    monkeypatch.setitem(registry, name, entry)
 
 
 def answer(capsys, *arguments):
@@ -164,27 +164,27 @@ def answer(capsys, *arguments):
 
 @pytest.mark.parametrize("kind", ADDED)
 def test_it_is_in_the_help(kind, capsys):
-  _, name, choice, flag = ADDED[kind]
+  _, name, entry, flag = ADDED[kind]
   text = answer(capsys, "--helpfull")
-  assert f" {name} {choice.help} " in text
+  assert f" {name} {entry.help} " in text
   assert f" --{flag} " in text
   page = answer(capsys, f"--help={name}")
   assert page.startswith(f"{name} (")
   assert f"--{flag} " in page
   assert choice_pages.example(KINDS[kind], name) in page.replace("\\ ", "")
   parameter = answer(capsys, f"--help={flag}")
-  assert choice.hyperparameters[-1].help in parameter.lower()
-  assert f" {name} {choice.help}" in answer(capsys, "--list")
+  assert entry.hyperparameters[-1].help in parameter.lower()
+  assert f" {name} {entry.help}" in answer(capsys, "--list")
 
 
 @pytest.mark.parametrize("kind", ADDED)
 def test_the_tables_of_the_site_have_it(kind):
-  _, name, choice, flag = ADDED[kind]
+  _, name, entry, flag = ADDED[kind]
   title = KINDS[kind].removeprefix("client ")
   text = "".join(tables.filled(page.read_text()) for page in tables.PAGES)
   table = text.split(f"<!-- {title} -->")[1].split("<!--")[0]
   (line,) = [x for x in table.splitlines() if x.startswith(f"| `{name}`")]
-  for part in (choice.label, f"`--{flag}`", choice.help.partition(" (")[0]):
+  for part in (entry.label, f"`--{flag}`", entry.help.partition(" (")[0]):
     assert part in line
 
 

@@ -15,8 +15,8 @@ from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.privacy import MECHANISMS
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
-  AlgorithmChoice,
-  Choice,
+  AlgorithmEntry,
+  Entry,
   Hyperparameter,
 )
 from fedjax_opt.rules import RULES
@@ -28,7 +28,7 @@ from fedjax_opt.transforms.faults import FAULTS
 pytestmark = pytest.mark.quick
 
 CHOICES = {
-  f"{registry} {name}": choice
+  f"{registry} {name}": entry
   for registry, choices in {
     "rule": RULES,
     "algorithm": ALGORITHMS,
@@ -41,7 +41,7 @@ CHOICES = {
     "fault": FAULTS,
     "privacy": MECHANISMS,
   }.items()
-  for name, choice in choices.items()
+  for name, entry in choices.items()
 }
 
 
@@ -60,83 +60,83 @@ GIVEN = {
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_entries_are_whole(name):
-  choice, kind = CHOICES[name], name.partition(" ")[0]
-  assert isinstance(choice, Choice)
-  assert choice.help
-  for parameter in choice.hyperparameters:
+  entry, kind = CHOICES[name], name.partition(" ")[0]
+  assert isinstance(entry, Entry)
+  assert entry.help
+  for parameter in entry.hyperparameters:
     assert isinstance(parameter, Hyperparameter)
     assert parameter.help
     assert not parameter.help.endswith(".")
     if parameter.default is not None:
       parameter.check(parameter.name, parameter.default)
   if kind in GIVEN:  # All else has a default.
-    names = GIVEN[kind] | {p.name for p in choice.hyperparameters}
-    for argument in choice.arguments.values():
+    names = GIVEN[kind] | {p.name for p in entry.hyperparameters}
+    for argument in entry.arguments.values():
       assert argument.name in names or argument.default is not argument.empty
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithms_say_what_goes_together(name):
-  choice, arguments = ALGORITHMS[name], set(ALGORITHMS[name].arguments)
-  assert isinstance(choice, AlgorithmChoice)
+  entry, arguments = ALGORITHMS[name], set(ALGORITHMS[name].arguments)
+  assert isinstance(entry, AlgorithmEntry)
   assert "loss_fn" in arguments
-  if choice.cohort == "first":  # Its `client` is the number of a client.
-    assert choice.is_exact
+  if entry.cohort == "first":  # Its `client` is the number of a client.
+    assert entry.is_exact
   else:
     assert len(arguments & {"client", "learning_rate"}) == 1
   assert not {"server", "server_learning_rate"} <= arguments
-  assert choice.takes("psi") or not choice.needs_penalty
-  assert None in (choice.server_rule, choice.default_server)
-  if choice.default_client is not None:
-    assert choice.client_takes == "rule"
-    assert choice.default_client in RULES
-  server = choice.server_rule or choice.default_server
+  assert entry.takes("psi") or not entry.needs_penalty
+  assert None in (entry.server_rule, entry.default_server)
+  if entry.default_client is not None:
+    assert entry.client_takes == "rule"
+    assert entry.default_client in RULES
+  server = entry.server_rule or entry.default_server
   if server is not None:
-    assert choice.server_takes == "rule"
+    assert entry.server_takes == "rule"
     assert RULES[server].fits_server
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_rules_take_hyperparameters_alone(name):
-  choice = RULES[name]
-  names = {p.name for p in choice.hyperparameters}
-  if choice.server_learning_rate is not None:
-    assert choice.fits_server
+  entry = RULES[name]
+  names = {p.name for p in entry.hyperparameters}
+  if entry.server_learning_rate is not None:
+    assert entry.fits_server
     assert "learning_rate" in names
-  rule = choice.factory(**{p.name: p.default for p in choice.hyperparameters})
+  rule = entry.factory(**{p.name: p.default for p in entry.hyperparameters})
   state = rule.init(jnp.zeros(2))
-  for field in choice.traced:
+  for field in entry.traced:
     assert hasattr(state, field)
-  if choice.fits_server:  # A server has nothing but the pseudo-gradient.
+  if entry.fits_server:  # A server has nothing but the pseudo-gradient.
     updates, _ = rule.update(jnp.ones(2), state, jnp.zeros(2))
-    if choice.is_plain:
-      assert (updates == -choice.hyperparameters[0].default).all()
-  assert choice.is_plain == (name == "sgd")
+    if entry.is_plain:
+      assert (updates == -entry.hyperparameters[0].default).all()
+  assert entry.is_plain == (name == "sgd")
 
 
 @pytest.mark.parametrize("name", REGULARIZERS)
 def test_penalties_are_finite_and_constraints_are_not(name):
-  choice = REGULARIZERS[name]
-  psi = choice.factory(**{p.name: p.default for p in choice.hyperparameters})
-  assert choice.is_finite == psi.is_finite
+  entry = REGULARIZERS[name]
+  psi = entry.factory(**{p.name: p.default for p in entry.hyperparameters})
+  assert entry.is_finite == psi.is_finite
   far = {"kernel": jnp.full((3, 2), -1e4)}
-  assert bool(jnp.isfinite(psi.value(far))) == choice.is_finite
+  assert bool(jnp.isfinite(psi.value(far))) == entry.is_finite
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_partitions_take_labels_or_ids(name):
-  choice, arguments = SCHEMES[name], SCHEMES[name].arguments
-  assert choice.takes("client_ids") == ("labels" not in arguments)
-  assert {p.name for p in choice.hyperparameters} <= set(arguments)
+  entry, arguments = SCHEMES[name], SCHEMES[name].arguments
+  assert entry.takes("client_ids") == ("labels" not in arguments)
+  assert {p.name for p in entry.hyperparameters} <= set(arguments)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_tasks_name_flags_and_regularizers(name):
-  choice = TASKS[name]
-  if choice.regularizer is not None:
-    assert choice.regularizer in REGULARIZERS
+  entry = TASKS[name]
+  if entry.regularizer is not None:
+    assert entry.regularizer in REGULARIZERS
   flags = {flag for kind in CHOICE_FLAGS.values() for flag in kind.owners()}
-  assert set(choice.defaults) <= flags
+  assert set(entry.defaults) <= flags
 
 
 def own(
@@ -155,20 +155,20 @@ def own(
 
 def test_what_an_entry_does_not_say_is_read_from_the_factory():
   factory = fields.checked(mu="[0, 2)")(own)
-  choice = AlgorithmChoice(factory)
-  assert choice.help == "steps of fed_avg that are fast (Nobody, 1999)"
+  entry = AlgorithmEntry(factory)
+  assert entry.help == "steps of fed_avg that are fast (Nobody, 1999)"
   assert [
     (p.name, p.default, p.help, p.field.interval, p.field.value_type, p.flag)
-    for p in choice.hyperparameters
+    for p in entry.hyperparameters
   ] == [
     ("mu", 0.1, "how strong it is", "[0, 2)", float, None),
     ("eps", 1e-3, "eps", "(-inf, inf)", float, "algorithm_eps"),
     ("is_fast", False, "hurry", "(-inf, inf)", bool, None),
   ]
-  assert (choice.client_takes, choice.server_takes) == ("rule", "none")
-  assert choice.takes("psi")
-  assert choice.rate_may_drop
-  fixed = AlgorithmChoice(functools.partial(factory, mu=1.0), "another line")
+  assert (entry.client_takes, entry.server_takes) == ("rule", "none")
+  assert entry.takes("psi")
+  assert entry.rate_may_drop
+  fixed = AlgorithmEntry(functools.partial(factory, mu=1.0), "another line")
   assert fixed.help == "another line"
   assert [p.name for p in fixed.hyperparameters] == ["eps", "is_fast"]
   assert ALGORITHMS["prox_skip"].rate_may_drop is False
@@ -193,6 +193,6 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_are_those_of_the_paper(name):
-  choice = (ALGORITHMS | RULES)[name]
-  defaults = {p.name: p.default for p in choice.hyperparameters}
+  entry = (ALGORITHMS | RULES)[name]
+  defaults = {p.name: p.default for p in entry.hyperparameters}
   assert defaults == defaults | DEFAULTS[name]

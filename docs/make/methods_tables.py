@@ -17,7 +17,7 @@ from experiments.command_line.texts import shown_default
 from experiments.specification import choice_flags
 from experiments.specification.choice_flags import ChoiceFlag
 from experiments.tasks import images
-from fedjax_opt.registry import Choice
+from fedjax_opt.registry import Entry
 from fedjax_opt.results.names import name_of
 
 _HERE = pathlib.Path(__file__).parents[1]
@@ -103,20 +103,20 @@ def _algorithms() -> str:
   )
 
 
-def _table(kind: ChoiceFlag, entries: Mapping[str, Choice]) -> str:
+def _table(kind: ChoiceFlag, entries: Mapping[str, Entry]) -> str:
   rows, owners = [], {}
-  for name, choice in entries.items():
-    source = source_of(choice).removesuffix(".")
+  for name, entry in entries.items():
+    source = source_of(entry).removesuffix(".")
     # A source that a row before has is not said again.
     owner = owners.setdefault(source, name)
     source_text = source if not source or owner == name else f"as `{owner}`"
-    rows.append(_row(kind, name, choice, source_text))
+    rows.append(_row(kind, name, entry, source_text))
   return _HEAD + "".join(rows)
 
 
-def _row(kind: ChoiceFlag, name: str, choice: Choice, source: str) -> str:
-  meaning, citation = choice.help, _CITATION.search(choice.help)
-  if citation and citation[1] in source_of(choice):
+def _row(kind: ChoiceFlag, name: str, entry: Entry, source: str) -> str:
+  meaning, citation = entry.help, _CITATION.search(entry.help)
+  if citation and citation[1] in source_of(entry):
     meaning = meaning[: citation.start()]
   meaning = _with_labels(meaning)
   flags = [

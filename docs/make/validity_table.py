@@ -204,8 +204,8 @@ METHODS: dict[str, Method] = {
   "fed_adagrad": _method("fed_adagrad", _SGD, optax.adagrad(0.1)),
   **{
     name: _method(name, _ZERO, RATE, at="regularizer 0")
-    for name, choice in ALGORITHMS.items()
-    if choice.takes("psi") and not choice.is_exact
+    for name, entry in ALGORITHMS.items()
+    if entry.takes("psi") and not entry.is_exact
   },
   "centralized": _method(
     "centralized",
@@ -225,8 +225,8 @@ METHODS: dict[str, Method] = {
   "bvr_l_sgd": _method("bvr_l_sgd", RATE, loop=_VARIANCE),
   **{
     name: _momenta(name)
-    for name, choice in ALGORITHMS.items()
-    if {"mu_s", "mu_l"} & {p.name for p in choice.hyperparameters}
+    for name, entry in ALGORITHMS.items()
+    if {"mu_s", "mu_l"} & {p.name for p in entry.hyperparameters}
   },
   "fed_dyn": _method(
     "fed_dyn", _SGD, alpha=0.5, at="alpha 0", off={"alpha": 0.0}

@@ -190,7 +190,7 @@ class RecipeRunner:
       recipe = RunOf((*flags, f"--pretrained={folder}"))
     if isinstance(recipe, Computed) or self.data_dir is None:
       return recipe
-    if "data_dir" not in spec_of(recipe.arguments).task.choice.takes:
+    if "data_dir" not in spec_of(recipe.arguments).task.entry.takes:
       return recipe
     return RunOf((*recipe.arguments, f"--data_dir={self.data_dir}"))
 

@@ -12,7 +12,7 @@ from experiments.specification import choice_flags, spec
 from experiments.specification.choice_flags import ChoiceFlag
 from experiments.specification.method import default_client
 from experiments.tasks import images
-from fedjax_opt.registry import FILE, Choice, Hyperparameter
+from fedjax_opt.registry import FILE, Entry, Hyperparameter
 
 _RUN = "python -m experiments.run"
 _GROUPS = 5  # of sampler cyclic, in its example
@@ -24,77 +24,78 @@ Usage = tuple[dict[str, str], str]
 
 def _algorithm_flags(name: str) -> Flags:
   """The flags of an algorithm and of the rules that it implies."""
-  choice = choice_flags.ALGORITHM.registry[name]
+  entry = choice_flags.ALGORITHM.registry[name]
   flags = dict(choice_flags.ALGORITHM.parameters(name))
   for part in (choice_flags.CLIENT, choice_flags.SERVER):
-    for flag, own in part.own_rate(choice).items():
+    for flag, own in part.own_rate(entry).items():
       flags[flag] = part.parameters("sgd")[flag]._replace(**own)
-  if choice.server_rule is not None:
-    flags |= choice_flags.SERVER.parameters(choice.server_rule)
+  if entry.server_rule is not None:
+    flags |= choice_flags.SERVER.parameters(entry.server_rule)
   return flags
 
 
-def _algorithm(name: str, choice: Any, flags: Flags) -> Usage:
+def _algorithm(name: str, entry: Any, flags: Flags) -> Usage:
   fits = {
-    "client": f"any rule; default {default_client(choice)}",
+    "client": f"any rule; default {default_client(entry)}",
     "server": "any rule; default sgd with step size 1, plain averaging",
     "regularizer": "none",
   }
-  if choice.client_takes == "rate":
+  if entry.client_takes == "rate":
     fits["client"] = "sgd only: it takes plain steps, not those of another rule"
-  if choice.server_takes == "none":
+  if entry.server_takes == "none":
     fits["server"] = "none"
-  elif choice.server_takes == "rate":
+  elif entry.server_takes == "rate":
     fits["server"] = "sgd only, with step size server_lr"
-  elif choice.server_rule is not None:
-    fits["server"] = f"{choice.server_rule}, always"
-  elif choice.default_server is not None:
-    fits["server"] = f"any rule; default {choice.default_server}"
-  if choice.takes("psi"):
-    which = "penalty" if choice.needs_penalty else "penalty or constraint"
+  elif entry.server_rule is not None:
+    fits["server"] = f"{entry.server_rule}, always"
+  elif entry.default_server is not None:
+    fits["server"] = f"any rule; default {entry.default_server}"
+  if entry.takes("psi"):
+    which = "penalty" if entry.needs_penalty else "penalty or constraint"
     fits["regularizer"] = f"any {which}; it needs one, or a task that has one"
-  if choice.cohort != "sampled":
-    whom = "all clients" if choice.cohort == "all" else "the first client"
+  if entry.cohort != "sampled":
+    whom = "all clients" if entry.cohort == "all" else "the first client"
     fits["cohort"] = f"{whom}, in each round"
-  if choice.is_exact:
+  if entry.is_exact:
     fits["local work"] = "one step a round, along the exact gradient"
-  if choice.takes("features_fn"):
+  if entry.takes("features_fn"):
     fits["task"] = "those of images, whose models have features"
   example = f"--algorithm={name}"
-  if choice.takes("paths"):
+  if entry.takes("paths"):
     owners = choice_flags.TASK.owners()["lora_rank"]
     fits["task"] = f"{', '.join(owners)}, with lora_rank"
     example = f"--task={next(iter(owners))} {example} --lora_rank=8"
-  if choice.takes("psi"):
+  if entry.takes("psi"):
     example = f"--task=lasso {example} --client_lr=0.0003,0.001"
-  elif choice.client_takes == "rate":
+  elif entry.client_takes == "rate":
     flag = choice_flags.CLIENT.rate_flag
     rate = flags[flag].default
     example += f" --{flag}={rate / 10:g},{rate:g}"
-  elif choice.server_rule is not None:
+  elif entry.server_rule is not None:
     example += " --server_lr=0.01,0.1"
   return fits, example
 
 
-def _client(name: str, choice: Any, flags: Flags) -> Usage:
-  takes = lambda algorithm: choice.is_plain or algorithm.client_takes == "rule"
-  which = "all" if choice.is_plain else choice_flags.ALGORITHM.names(takes)
+def _client(name: str, entry: Any, flags: Flags) -> Usage:
+  takes = lambda algorithm: entry.is_plain or algorithm.client_takes == "rule"
+  which = "all" if entry.is_plain else choice_flags.ALGORITHM.names(takes)
   return {"algorithm": which}, f"--client={name}{_tried(flags)}"
 
 
-def _server(name: str, choice: Any, flags: Flags) -> Usage:
-  takes = lambda entry: (
-    choice.is_plain
-    if entry.server_takes == "rate"
-    else entry.server_takes == "rule" and entry.server_rule in (None, name)
+def _server(name: str, entry: Any, flags: Flags) -> Usage:
+  takes = lambda algorithm: (
+    entry.is_plain
+    if algorithm.server_takes == "rate"
+    else algorithm.server_takes == "rule"
+    and algorithm.server_rule in (None, name)
   )
   fits = {"algorithm": choice_flags.ALGORITHM.names(takes)}
   return fits, f"--server={name}{_tried(flags)}"
 
 
-def _regularizer(name: str, choice: Any, flags: Flags) -> Usage:
-  takes = lambda entry: (
-    entry.takes("psi") and (choice.is_finite or not entry.needs_penalty)
+def _regularizer(name: str, entry: Any, flags: Flags) -> Usage:
+  takes = lambda algorithm: (
+    algorithm.takes("psi") and (entry.is_finite or not algorithm.needs_penalty)
   )
   users = [n for n, task in tasks.TASKS.items() if task.regularizer == name]
   fits = {
@@ -122,35 +123,35 @@ def _tried(flags: Flags) -> str:
   return ""
 
 
-def _partition(name: str, choice: Any, flags: Flags) -> Usage:
+def _partition(name: str, entry: Any, flags: Flags) -> Usage:
   fits = {"task": "those whose clients do not come with the data"}
   return fits, f"--partition={name} --num_clients=10{_tried(flags)}"
 
 
-def _sampler(name: str, choice: Any, flags: Flags) -> Usage:
+def _sampler(name: str, entry: Any, flags: Flags) -> Usage:
   cohorts = choice_flags.ALGORITHM.names(lambda item: item.cohort != "sampled")
   words = "".join(f" --{flag}={_GROUPS}" for flag in flags)
   return {"algorithm": f"all but {cohorts}"}, f"--sampler={name}{words}"
 
 
-def _upload(name: str, choice: Any, flags: Flags) -> Usage:
+def _upload(name: str, entry: Any, flags: Flags) -> Usage:
   fits = {"algorithm": "those that send differences of models, in one phase"}
   return fits, f"--upload={name}{_tried(flags)}"
 
 
-def _aggregator(name: str, choice: Any, flags: Flags) -> Usage:
+def _aggregator(name: str, entry: Any, flags: Flags) -> Usage:
   if name == "mean":
     return {"algorithm": "all"}, "--aggregator=mean"
   fits = {"algorithm": "all that average", "weighting": "uniform"}
   return fits, f"--weighting=uniform --aggregator={name}{_tried(flags)}"
 
 
-def _fault(name: str, choice: Any, flags: Flags) -> Usage:
-  fits, _ = _upload(name, choice, flags)
+def _fault(name: str, entry: Any, flags: Flags) -> Usage:
+  fits, _ = _upload(name, entry, flags)
   return fits, f"--fault={name}{_tried(flags)} --faulty_fraction=0.1"
 
 
-def _privacy(name: str, choice: Any, flags: Flags) -> Usage:
+def _privacy(name: str, entry: Any, flags: Flags) -> Usage:
   fits = {
     "algorithm": "those that send one difference of models and nothing else",
     "weighting": "uniform",
@@ -163,53 +164,53 @@ def _privacy(name: str, choice: Any, flags: Flags) -> Usage:
   return fits, example
 
 
-def _system(name: str, choice: Any, flags: Flags) -> Usage:
+def _system(name: str, entry: Any, flags: Flags) -> Usage:
   schedules = choice_flags.SCHEDULE.names(
     lambda entry: "durations" in entry.arguments
   )
   return {"schedule": schedules}, f"--system={name}{_tried(flags)}"
 
 
-def _availability(name: str, choice: Any, flags: Flags) -> Usage:
+def _availability(name: str, entry: Any, flags: Flags) -> Usage:
   words = _tried(flags)
   return {"system": "any"}, f"--system=lognormal --availability={name}{words}"
 
 
-def _schedule(name: str, choice: Any, flags: Flags) -> Usage:
+def _schedule(name: str, entry: Any, flags: Flags) -> Usage:
   example = f"--schedule={name}{_tried(flags)}"
-  if "durations" in choice.arguments:
+  if "durations" in entry.arguments:
     return {"system": "any; it needs one"}, f"--system=lognormal {example}"
   return {"system": "none: the file says when clients arrive"}, example
 
 
-def _task(name: str, choice: Any, flags: Flags) -> Usage:
+def _task(name: str, entry: Any, flags: Flags) -> Usage:
   fits = {"partition": "any"}
-  if choice.has_clients is True:
+  if entry.has_clients is True:
     fits["partition"] = "none: its clients come with the data"
-  elif "client_column" in choice.takes:
+  elif "client_column" in entry.takes:
     fits["partition"] = "any, without client_column"
-  elif choice.has_clients:
+  elif entry.has_clients:
     fits["partition"] = "any, if the file has no client_ids"
-  if choice.regularizer is not None:
-    fits["regularizer"] = f"any; its own is {choice.regularizer}"
-  defaults = [f"{flag} {value:g}" for flag, value in choice.defaults.items()]
+  if entry.regularizer is not None:
+    fits["regularizer"] = f"any; its own is {entry.regularizer}"
+  defaults = [f"{flag} {value:g}" for flag, value in entry.defaults.items()]
   if defaults:
     fits["own defaults"] = ", ".join(defaults)
-  if "pretrained" in choice.takes:
-    is_needed = "pretrained" in choice.needs
+  if "pretrained" in entry.takes:
+    is_needed = "pretrained" in entry.needs
     fits["pretrained"] = "a folder of BERT or DistilBERT"
     fits["pretrained"] += "; it needs one" if is_needed else ", or none"
-  if choice.is_convex:
+  if entry.is_convex:
     fits["optimum"] = "yes: the loss is convex"
-  ending = "csv" if "label_column" in choice.takes else "npz"
+  ending = "csv" if "label_column" in entry.takes else "npz"
   data = {
     "data_dir": " --data_dir=DIR",
     "pretrained": " --pretrained=DIR",
     "data_file": f" --data_file=FILE.{ending}",
     "label_column": " --label_column=COLUMN",
   }
-  inputs = {"data_dir", *choice.needs}
-  words = "".join(data[field] for field in choice.takes if field in inputs)
+  inputs = {"data_dir", *entry.needs}
+  words = "".join(data[field] for field in entry.takes if field in inputs)
   return fits, f"--task={name}{words}"
 
 
@@ -218,7 +219,7 @@ def _tasks_of_model(name: str) -> list[str]:
   return [task for task in pairs if task in tasks.TASKS]
 
 
-def _model(name: str, choice: Any, flags: Flags) -> Usage:
+def _model(name: str, entry: Any, flags: Flags) -> Usage:
   task_names = _tasks_of_model(name)
   data = "" if task_names[0].startswith("digits") else " --data_dir=DIR"
   return {"task": ", ".join(task_names)}, f"--task={task_names[0]}{data}"
@@ -296,10 +297,10 @@ def page(name: str) -> str:
 
 
 def _page(kind: _ChoicePage, name: str) -> str:
-  choice, flags = kind.registry[name], kind.flags(name)
-  fits, example = kind.usage(name, choice, flags)
-  lines = [f"{name} ({kind.title})", layout.paragraph(f"{choice.help}.")]
-  source = source_of(choice)
+  entry, flags = kind.registry[name], kind.flags(name)
+  fits, example = kind.usage(name, entry, flags)
+  lines = [f"{name} ({kind.title})", layout.paragraph(f"{entry.help}.")]
+  source = source_of(entry)
   if source:
     lines.append(layout.paragraph(f"Source: {source}"))
   if flags:
@@ -326,9 +327,9 @@ def _entry(name: str, parameter: Hyperparameter) -> str:
   return layout.entry(name, flag, "\n".join([first, *lines]))
 
 
-def source_of(choice: Choice) -> str:
+def source_of(entry: Entry) -> str:
   """The paper that the docstring of a choice's factory names, or ""."""
-  factory = getattr(choice, "factory", None)
+  factory = getattr(entry, "factory", None)
   factory = getattr(factory, "func", factory)  # Of a `functools.partial`.
   if not getattr(factory, "__module__", "").startswith("fedjax_opt."):
     return ""
@@ -366,7 +367,7 @@ def _lines(kind: str) -> str:
   registry = CHOICE_PAGES[kind].registry
   width = max(map(len, registry))
   lines = [
-    layout.one_line(name, choice.help.partition(";")[0], width)
-    for name, choice in registry.items()
+    layout.one_line(name, entry.help.partition(";")[0], width)
+    for name, entry in registry.items()
   ]
   return "\n".join([f"{kind[0].upper()}{kind[1:]}:", *lines])

@@ -36,8 +36,8 @@ def of_flag(name: str, flag: Flag) -> str:
   entries: Mapping[str, str] = {}
   if name == "task":
     entries = _tasks()
-  elif flag.choice is not None and flag.choice is not SERVER:
-    entries = {n: choice.help for n, choice in flag.choice.registry.items()}
+  elif flag.choice_flag is not None and flag.choice_flag is not SERVER:
+    entries = {n: entry.help for n, entry in flag.choice_flag.registry.items()}
   width = max(map(len, entries), default=0)
   return text + "".join(f"\n{n:{width}}  {h}" for n, h in entries.items())
 
@@ -58,14 +58,14 @@ def names_in_helps() -> dict[str, Any]:
       n for n in own_tasks if own_tasks[n].has_clients is True
     ),
     "plain_algorithms": ALGORITHM.names(
-      lambda choice: choice.client_takes == "rate"
+      lambda entry: entry.client_takes == "rate"
     ),
     "own_clients": _own_defaults("default_client"),
     "servers": ", ".join(SERVER.registry),
     "own_servers": _own_defaults("default_server"),
-    "composite": ALGORITHM.names(lambda choice: choice.takes("psi")),
-    "all_clients": ALGORITHM.names(lambda choice: choice.cohort == "all"),
-    "first_client": ALGORITHM.names(lambda choice: choice.cohort == "first"),
+    "composite": ALGORITHM.names(lambda entry: entry.takes("psi")),
+    "all_clients": ALGORITHM.names(lambda entry: entry.cohort == "all"),
+    "first_client": ALGORITHM.names(lambda entry: entry.cohort == "first"),
     "traced": CLIENT.names(lambda rule: rule.traced),
   }
 
@@ -73,8 +73,8 @@ def names_in_helps() -> dict[str, Any]:
 def _own_defaults(field: str) -> str:
   """The algorithms that have a default rule of their own, in words."""
   rules: dict[str, list[str]] = {}
-  for name, choice in ALGORITHM.registry.items():
-    rule = getattr(choice, field)
+  for name, entry in ALGORITHM.registry.items():
+    rule = getattr(entry, field)
     if rule is not None:
       rules.setdefault(rule, []).append(name)
   parts = [f"; {rule} for {', '.join(names)}" for rule, names in rules.items()]

@@ -24,7 +24,7 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., fo.Algorithm]:
     of_loss = lambda loss_fn, features_fn=None: _algorithm(
       spec, point, paths, loss_fn, features_fn
     )
-    if not paths or spec.algorithm.choice.takes("paths"):
+    if not paths or spec.algorithm.entry.takes("paths"):
       return of_loss(*functions)
     return fo.trainable.train_only(of_loss, paths, *functions)
 
@@ -44,21 +44,21 @@ def _algorithm(
   features_fn: Any,
 ) -> fo.Algorithm:
   """The algorithm at a point."""
-  choice = spec.algorithm.choice
+  entry = spec.algorithm.entry
   arguments = {"loss_fn": loss_fn}
-  if choice.takes("features_fn"):
+  if entry.takes("features_fn"):
     arguments["features_fn"] = features_fn
-  if choice.takes("paths") and paths:
+  if entry.takes("paths") and paths:
     arguments["paths"] = paths
-  if choice.takes("psi"):
+  if entry.takes("psi"):
     arguments["psi"] = spec.regularizer.make(point)
-  if choice.client_takes == "rule":
+  if entry.client_takes == "rule":
     arguments["client"] = client_rule(spec, point)
   else:
     arguments["learning_rate"] = _rate(spec, point)
-  if choice.server_takes == "rule":
+  if entry.server_takes == "rule":
     arguments["server"] = spec.server.make(point)
-  elif choice.server_takes == "rate":
+  elif entry.server_takes == "rate":
     arguments["server_learning_rate"] = point[SERVER.rate_flag]
   algorithm = spec.algorithm.make(point, **arguments)
   if spec.privacy is None:
@@ -107,7 +107,7 @@ def options_of(spec: Spec, task: Task) -> dict[str, Any]:
     "evaluate": evaluate,
     # A schedule decides who takes part.
     "cohort_size": spec.cohort_size if spec.schedule is None else None,
-    "trace": spec.client.choice.traced if spec.trace else (),
+    "trace": spec.client.entry.traced if spec.trace else (),
     "sampler": (
       spec.sampler.make({}) if spec.sampler.name != "uniform" else "uniform"
     ),

@@ -69,7 +69,7 @@ def line(entries: Mapping[str, Any]) -> str:
 
 
 def _title(job: Job, seed: int) -> str:
-  name = job.spec.schedule.choice.label or job.spec.schedule.name
+  name = job.spec.schedule.entry.label or job.spec.schedule.name
   suffix = f", seed {seed}" if len(job.clients) > 1 else ""
   return f"Schedule: {name.replace('_', ' ')}{suffix}"
 

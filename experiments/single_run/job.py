@@ -186,7 +186,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
 def _cohort_size(spec: Spec, num_clients: int) -> int:
   """C, which some algorithms determine, or the number of clients limits."""
   size, name = spec.cohort_size, spec.algorithm.name
-  cohort = spec.algorithm.choice.cohort
+  cohort = spec.algorithm.entry.cohort
   if cohort == "sampled":
     has_buffer = spec.schedule and "buffer" in spec.schedule.static
     if has_buffer or "cohort_size" in spec.user_flags:
@@ -250,7 +250,7 @@ def _check_limits(spec: Spec, num_clients: int) -> None:
 
 def _check_task(spec: Spec, task: Task) -> None:
   """Checks that the task has the features or accuracy that are needed."""
-  if spec.algorithm.choice.takes("features_fn") and task.features_fn is None:
+  if spec.algorithm.entry.takes("features_fn") and task.features_fn is None:
     raise ValueError(
       f"algorithm={spec.algorithm.name!r}: compares features before the last "
       f"layer, which the model of task {spec.task.name} does not have; give "

@@ -330,7 +330,7 @@ def _draw_curves(job: Job, history: History) -> None:
     panels = [name for name in panels if name in history.metrics]
   # With a regularizer, the client rule is always SGD.
   choices = (spec.task, spec.algorithm, spec.regularizer or spec.client)
-  title = "".join(f"{name_of(choice.name)}, " for choice in choices)
+  title = "".join(f"{name_of(entry.name)}, " for entry in choices)
   plots.curves(
     history,
     job.points,
@@ -353,7 +353,7 @@ def _partition_title(job: Job) -> str:
 def _write_traces(job: Job, result: Result, point: int) -> None:
   """Writes all step sizes as numbers, and one point's as a picture."""
   folder: pathlib.Path = job.output_dir
-  traces = {n: result.traces[n] for n in job.spec.client.choice.traced}
+  traces = {n: result.traces[n] for n in job.spec.client.entry.traced}
   with (
     json_files.atomic_write(folder / "traces.npz") as unfinished,
     open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".

@@ -45,14 +45,14 @@ def _full_timetable(spec: Spec, work: Work) -> tuple[Timetable, np.ndarray]:
     table = schedules.replay(**arguments)
     with reworded_errors(schedule=f"events_file={arguments['path']!r}"):
       return table, _seconds_of(table, num_clients)
-  if "cohort_size" in spec.schedule.choice.arguments:
+  if "cohort_size" in spec.schedule.entry.arguments:
     arguments["cohort_size"] = spec.cohort_size
   durations = system_of(spec, num_clients, work.seed).durations(
     work.steps, work.bytes_down, work.bytes_up, per_step=work.per_step
   )
   if spec.max_time is not None:
     arguments["seconds"] = spec.max_time
-  make, steps = spec.schedule.choice.factory, max(spec.rounds, 1)
+  make, steps = spec.schedule.entry.factory, max(spec.rounds, 1)
   with reworded_errors(durations="availability"):
     return make(durations, steps, **arguments), durations.typical
 
@@ -98,14 +98,14 @@ def system_of(spec: Spec, num_clients: int, seed: int) -> System:
   def make(chosen, **more_arguments):
     flags = {p.name: flag for flag, p in chosen.parameters.items()}
     with reworded_errors(**flags):
-      return chosen.choice.factory(
+      return chosen.entry.factory(
         num_clients=num_clients, **more_arguments, **_arguments_of(chosen)
       )
 
   system = make(spec.system, seed=seed)
   if spec.availability is None:
     return system
-  is_drawn = "seed" in spec.availability.choice.arguments
+  is_drawn = "seed" in spec.availability.entry.arguments
   seed_argument = {"seed": seed} if is_drawn else {}
   return system.when(make(spec.availability, **seed_argument))
 

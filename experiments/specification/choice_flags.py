@@ -18,7 +18,7 @@ from fedjax_opt.checks.fields import Field
 from fedjax_opt.checks.values import check_choice, check_fits_float, listed
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
-from fedjax_opt.registry import AlgorithmChoice, Choice, Hyperparameter
+from fedjax_opt.registry import AlgorithmEntry, Entry, Hyperparameter
 from fedjax_opt.results.names import format_value
 from fedjax_opt.rules import RULES
 from fedjax_opt.samplers import SAMPLERS
@@ -59,7 +59,7 @@ class ChosenEntry:
   static: Mapping[str, Any]
 
   @property
-  def choice(self) -> Any:
+  def entry(self) -> Any:
     """The entry."""
     return CHOICE_FLAGS[self.flag].registry[self.name]
 
@@ -94,7 +94,7 @@ class ChosenEntry:
       point: see `arguments`.
       **others: arguments of the factory that have no flag.
     """
-    return self.choice.factory(**self.arguments(point), **others)
+    return self.entry.factory(**self.arguments(point), **others)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,18 +110,18 @@ class ChoiceFlag:
       plain steps instead.
     fits: says whether an entry can be chosen.
     is_condition: whether methods can be compared under several entries.
-    has_conditions: whether methods can be compared under several values of its
-      hyperparameters.
+    numbers_are_conditions: whether methods can be compared under several values
+      of its hyperparameters.
   """
 
   flag: str
-  entries: Mapping[str, Choice]
+  entries: Mapping[str, Entry]
   prefix: str = ""
   has_lists: bool = False
   rate: str = ""
-  fits: Callable[[Any], bool] = lambda choice: True
+  fits: Callable[[Any], bool] = lambda entry: True
   is_condition: bool = False
-  has_conditions: bool = False
+  numbers_are_conditions: bool = False
 
   @property
   def registry(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class ChoiceFlag:
 
   def names(self, has: Callable[[Any], bool]) -> str:
     """The names of the entries with a property, separated by commas."""
-    return ", ".join(n for n, choice in self.registry.items() if has(choice))
+    return ", ".join(n for n, entry in self.registry.items() if has(entry))
 
   def flag_of(self, parameter: Hyperparameter) -> str:
     """The flag of a hyperparameter of an entry."""
@@ -145,17 +145,17 @@ class ChoiceFlag:
     """The flag of the learning rate of a rule: client_lr or server_lr."""
     return f"{self.prefix}lr"
 
-  def own_rate(self, algorithm: AlgorithmChoice) -> dict[str, dict[str, Any]]:
+  def own_rate(self, algorithm: AlgorithmEntry) -> dict[str, dict[str, Any]]:
     """`rate_flag` -> what an algorithm that takes this rate says of it."""
     rates = algorithm.rates
     return {self.rate_flag: rates[self.rate]} if self.rate in rates else {}
 
   def parameters(self, name: str) -> dict[str, Hyperparameter]:
     """The hyperparameters of an entry, by flag."""
-    choice = self.entries[name]
-    by_flag = {self.flag_of(p): p for p in choice.hyperparameters}
-    if self.flag == "server" and choice.server_learning_rate is not None:
-      rate, default = by_flag[self.rate_flag], choice.server_learning_rate
+    entry = self.entries[name]
+    by_flag = {self.flag_of(p): p for p in entry.hyperparameters}
+    if self.flag == "server" and entry.server_learning_rate is not None:
+      rate, default = by_flag[self.rate_flag], entry.server_learning_rate
       by_flag[self.rate_flag] = rate._replace(default=default)
     return by_flag
 
@@ -287,13 +287,13 @@ def _owners(choice_flag: ChoiceFlag, names: tuple[str, ...]) -> dict[str, dict]:
   return owners
 
 
-TASK = ChoiceFlag("task", TASKS, is_condition=True, has_conditions=True)
+TASK = ChoiceFlag("task", TASKS, is_condition=True, numbers_are_conditions=True)
 PARTITION = ChoiceFlag(
   "partition",
   SCHEMES,
-  fits=lambda choice: not choice.takes("client_ids"),
+  fits=lambda entry: not entry.takes("client_ids"),
   is_condition=True,
-  has_conditions=True,
+  numbers_are_conditions=True,
 )
 ALGORITHM = ChoiceFlag("algorithm", ALGORITHMS, has_lists=True)
 CLIENT = ChoiceFlag(
@@ -305,7 +305,7 @@ SERVER = ChoiceFlag(
   "server_",
   has_lists=True,
   rate="server_learning_rate",
-  fits=lambda choice: choice.fits_server,
+  fits=lambda entry: entry.fits_server,
 )
 REGULARIZER = ChoiceFlag("regularizer", REGULARIZERS, has_lists=True)
 PRIVACY = ChoiceFlag("privacy", privacy.MECHANISMS, "dp_", has_lists=True)
@@ -314,14 +314,14 @@ AGGREGATOR = ChoiceFlag("aggregator", AGGREGATORS)
 FAULT = ChoiceFlag("fault", FAULTS, "fault_")
 SAMPLER = ChoiceFlag("sampler", SAMPLERS, "sampler_", is_condition=True)
 SYSTEM = ChoiceFlag(
-  "system", SYSTEMS, "system_", is_condition=True, has_conditions=True
+  "system", SYSTEMS, "system_", is_condition=True, numbers_are_conditions=True
 )
 AVAILABILITY = ChoiceFlag(
   "availability",
   AVAILABILITIES,
   "availability_",
   is_condition=True,
-  has_conditions=True,
+  numbers_are_conditions=True,
 )
 SCHEDULE = ChoiceFlag("schedule", SCHEDULES)
 CHOICE_FLAGS = {

@@ -59,7 +59,7 @@ class Flag(NamedTuple):
     help: its meaning, with its unit and whatever is not obvious about its
       default. Names in braces stand for text that depends on the registries. ''
       for hyperparameters, whose registry entries have the help.
-    choice: the kind of choice that it makes; None for a plain value.
+    choice_flag: of a flag that chooses from a registry; None for others.
     owners: for a hyperparameter, the entries that have it, and the
       hyperparameter that it is there.
     field: what a value may be, as far as others do not check it.
@@ -78,7 +78,7 @@ class Flag(NamedTuple):
   default: Any
   type: type
   help: str = ""
-  choice: ChoiceFlag | None = None
+  choice_flag: ChoiceFlag | None = None
   owners: Mapping[str, Hyperparameter] = types.MappingProxyType({})
   field: Field = ANYTHING
   needs: str = ""
@@ -92,8 +92,8 @@ class Flag(NamedTuple):
   @property
   def words(self) -> list[str]:
     """The words that it accepts; [] if it also accepts other values."""
-    if self.choice is not None:
-      return list(self.choice.registry)
+    if self.choice_flag is not None:
+      return list(self.choice_flag.registry)
     fields = [self.field, *(param.field for param in self.owners.values())]
     return list(
       dict.fromkeys(word for field in fields for word in field.choices)
@@ -125,7 +125,7 @@ def flags_of(record: type, helps: Mapping[str, str]) -> dict[str, Flag]:
         "is_identity": field.name not in PLAIN_EXECUTION,
         "is_condition": choice_flag is not None and choice_flag.is_condition,
       } | field.metadata
-      flags[field.name] = Flag(choice=choice_flag, **attributes)
+      flags[field.name] = Flag(choice_flag=choice_flag, **attributes)
   return flags
 
 

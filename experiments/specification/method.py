@@ -18,15 +18,15 @@ from experiments.specification.choice_flags import (
   FlagValues,
   check_absent,
 )
-from experiments.tasks import TaskChoice
-from fedjax_opt.registry import AlgorithmChoice
+from experiments.tasks import TaskEntry
+from fedjax_opt.registry import AlgorithmEntry
 
 # Flags of the schedule of the clients' learning rate.
 _OF_RATE = ("client_schedule", "client_milestones", "client_decay")
 
 
 def parts_of(
-  flag_values: FlagValues, task: TaskChoice
+  flag_values: FlagValues, task: TaskEntry
 ) -> dict[str, ChosenEntry | None]:
   """Algorithm, rules, regularizer and privacy, by flag.
 
@@ -61,8 +61,8 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   Raises:
     ValueError: naming the invalid flag, if the method's own do not fit.
   """
-  choice = ALGORITHM.entry(flag_values["algorithm"])
-  takes = rules_taken(choice) | {"privacy": True}
+  entry = ALGORITHM.entry(flag_values["algorithm"])
+  takes = rules_taken(entry) | {"privacy": True}
   left_out = dict.fromkeys(name for name in flags if not takes.get(name))
   task = TASK.entry(flag_values["task"])
   method = parts_of({**flag_values, **left_out}, task)
@@ -75,7 +75,7 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   of_any = {flag for part in choice_flags for flag in part.owners()}
   client = method["client"]
   takes |= dict.fromkeys(_OF_RATE, CLIENT.rate_flag in client.parameters)
-  takes["trace"] = bool(client.choice.traced)
+  takes["trace"] = bool(client.entry.traced)
 
   def belongs(name: str) -> bool:
     needs = specs.FLAGS[name].needs if name in specs.FLAGS else ""
@@ -88,30 +88,30 @@ def unused_flags(flag_values: FlagValues, flags: Collection[str]) -> set[str]:
   return {name for name in flags if not belongs(name)}
 
 
-def rules_taken(choice: AlgorithmChoice) -> dict[str, bool]:
+def rules_taken(entry: AlgorithmEntry) -> dict[str, bool]:
   """Flag -> whether an algorithm takes what it chooses."""
   return {
-    "client": choice.client_takes == "rule",
-    "server": choice.server_takes == "rule" and choice.server_rule is None,
-    "regularizer": choice.takes("psi"),
+    "client": entry.client_takes == "rule",
+    "server": entry.server_takes == "rule" and entry.server_rule is None,
+    "regularizer": entry.takes("psi"),
   }
 
 
-def default_client(choice: AlgorithmChoice) -> str:
+def default_client(entry: AlgorithmEntry) -> str:
   """The clients' rule of an algorithm if none is chosen."""
   fallback = (
-    specs.CLIENT_DEFAULT if choice.client_takes == "rule" else PLAIN_RULE
+    specs.CLIENT_DEFAULT if entry.client_takes == "rule" else PLAIN_RULE
   )
-  return choice.default_client or fallback
+  return entry.default_client or fallback
 
 
 def _client(
-  flag_values: FlagValues, algorithm: ChosenEntry, task: TaskChoice
+  flag_values: FlagValues, algorithm: ChosenEntry, task: TaskEntry
 ) -> ChosenEntry:
   """The clients' rule; some algorithms take plain steps only."""
-  name, choice = flag_values["client"], algorithm.choice
-  name = default_client(choice) if name is None else name
-  has_choice = choice.client_takes == "rule"
+  name, entry = flag_values["client"], algorithm.entry
+  name = default_client(entry) if name is None else name
+  has_choice = entry.client_takes == "rule"
   if not has_choice:
     _check_plain(CLIENT, name, algorithm)
   return CLIENT.choose(
@@ -119,7 +119,7 @@ def _client(
     name,
     has_choice=has_choice,
     defaults=task.defaults,
-    rates=CLIENT.own_rate(choice),
+    rates=CLIENT.own_rate(entry),
   )
 
 
@@ -127,27 +127,27 @@ def _server(
   flag_values: FlagValues, algorithm: ChosenEntry
 ) -> ChosenEntry | None:
   """The server's rule, which some algorithms are named after."""
-  name, choice = flag_values["server"], algorithm.choice
-  fixed_rule = choice.server_rule
-  if choice.server_takes == "none":
+  name, entry = flag_values["server"], algorithm.entry
+  fixed_rule = entry.server_rule
+  if entry.server_takes == "none":
     why = f"algorithm {algorithm.name} has no server"
     return check_absent(flag_values, why, "server", *SERVER.owners())
   if name is not None and fixed_rule is not None:
     general = next(
       other_name
-      for other_name, entry in ALGORITHM.registry.items()
-      if entry.factory is choice.factory and entry.server_rule is None
+      for other_name, other in ALGORITHM.registry.items()
+      if other.factory is entry.factory and other.server_rule is None
     )
     raise ValueError(
       f"server={name!r}: algorithm {algorithm.name} is {general} with server "
       f"{fixed_rule}; give --algorithm={general} to choose another"
     )
   if name is None:
-    name = fixed_rule or choice.default_server or specs.SERVER_DEFAULT
-  if choice.server_takes == "rate":
+    name = fixed_rule or entry.default_server or specs.SERVER_DEFAULT
+  if entry.server_takes == "rate":
     _check_plain(SERVER, name, algorithm)
-  has_choice = choice.server_takes == "rule" and fixed_rule is None
-  rates = SERVER.own_rate(choice)
+  has_choice = entry.server_takes == "rule" and fixed_rule is None
+  rates = SERVER.own_rate(entry)
   return SERVER.choose(flag_values, name, has_choice=has_choice, rates=rates)
 
 
@@ -161,11 +161,11 @@ def _check_plain(part: ChoiceFlag, rule: str, algorithm: ChosenEntry) -> None:
 
 
 def _regularizer(
-  flag_values: FlagValues, algorithm: ChosenEntry, task: TaskChoice
+  flag_values: FlagValues, algorithm: ChosenEntry, task: TaskEntry
 ) -> ChosenEntry | None:
   """The regularizer, which some algorithms need."""
-  choice, name = algorithm.choice, flag_values["regularizer"]
-  if not choice.takes("psi"):  # Few algorithms have one.
+  entry, name = algorithm.entry, flag_values["regularizer"]
+  if not entry.takes("psi"):  # Few algorithms have one.
     names = ALGORITHM.names(lambda entry: entry.takes("psi"))
     hint = f"those that have one are {names}"
     why = f"algorithm {algorithm.name} has no regularizer"
@@ -178,7 +178,7 @@ def _regularizer(
       f"{flag_values['task']} has none of its own; must be one of "
       f"{', '.join(REGULARIZER.registry)}"
     )
-  if choice.needs_penalty and not REGULARIZER.entry(name).is_finite:
+  if entry.needs_penalty and not REGULARIZER.entry(name).is_finite:
     raise ValueError(
       f"regularizer={name!r}: algorithm {algorithm.name} cannot keep to a "
       "constraint; must be one of "

@@ -28,11 +28,11 @@ from experiments.specification.choice_flags import (
   parse_numbers,
 )
 from experiments.specification.spec import FLAGS, Spec
-from experiments.tasks import TaskChoice, clients_on_disk, table
+from experiments.tasks import TaskEntry, clients_on_disk, table
 from fedjax_opt import lora
 from fedjax_opt.checks.fields import SEED_OF_RUN, plain_number
 from fedjax_opt.data import example_parts
-from fedjax_opt.registry import AlgorithmChoice
+from fedjax_opt.registry import AlgorithmEntry
 
 # Flags that only some tasks take.
 _FILES = ("data_dir", "data_file", *table.COLUMN_FLAGS, "pretrained")
@@ -43,7 +43,7 @@ _LOCAL_WORK = (
   "local_epochs", "local_steps", "batch_size", "sampling", "drop_remainder",
 )  # fmt: skip
 # Flags with a value, which choose nothing by name.
-_PLAIN = [name for name, flag in FLAGS.items() if flag.choice is None]
+_PLAIN = [name for name, flag in FLAGS.items() if flag.choice_flag is None]
 
 
 def resolve(flag_values: FlagValues) -> Spec:
@@ -61,12 +61,12 @@ def resolve(flag_values: FlagValues) -> Spec:
   if flag_values["population_dir"]:  # It says what was held out of its clients.
     flag_values = clients_on_disk.with_validation_of(flag_values)
   task = _task(flag_values)
-  parts = method.parts_of(flag_values, task.choice)
+  parts = method.parts_of(flag_values, task.entry)
   algorithm = parts["algorithm"]
-  if algorithm.choice.is_personal:
-    defaults = personal_defaults(flag_values, task.choice)
+  if algorithm.entry.is_personal:
+    defaults = personal_defaults(flag_values, task.entry)
     flag_values = {**flag_values, **_not_given(flag_values, defaults)}
-  has_clients = task.choice.brings_clients(flag_values)
+  has_clients = task.entry.brings_clients(flag_values)
   fields = {name: flag_values[name] for name in _PLAIN} | {"task": task} | parts
   fields["seed"] = seeds
   fields |= {
@@ -74,9 +74,9 @@ def resolve(flag_values: FlagValues) -> Spec:
     for part in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
   }
   fields |= _partition(flag_values, has_clients)
-  fields |= _selection(flag_values, given, task.choice)
+  fields |= _selection(flag_values, given, task.entry)
   fields |= _rate_schedule(flag_values, algorithm, parts["client"])
-  defaults = _defaults(flag_values, has_clients, algorithm.choice)
+  defaults = _defaults(flag_values, has_clients, algorithm.entry)
   fields |= _not_given(flag_values, defaults)
   fields |= _simulated_time(flag_values, algorithm)
   spec = Spec(**fields, user_flags=given)
@@ -111,14 +111,14 @@ def _task(flag_values: FlagValues) -> ChosenEntry:
   """The task, with its defaults filled in."""
   task = TASK.choose(flag_values, flag_values["task"])
   given = [flag for flag in _FILES if flag_values[flag] is not None]
-  if foreign := [flag for flag in given if flag not in task.choice.takes]:
+  if foreign := [flag for flag in given if flag not in task.entry.takes]:
     flag = foreign[0]
     owners = _tasks_with(flag, foreign, str(flag_values["data_file"] or ""))
     TASK.refuse(flag, repr(flag_values[flag]), owners, task.name)
   # Without a folder of data, a run can still be planned.
   values = {n: value for n, value in flag_values.items() if n != "data_dir"}
-  task.choice.check_given(task.name, values)
-  static = task.choice.resolve(flag_values)
+  task.entry.check_given(task.name, values)
+  static = task.entry.resolve(flag_values)
   return dataclasses.replace(task, static={**task.static, **static})
 
 
@@ -178,7 +178,7 @@ def _simulated_time(
   fields = {"system": system, "availability": available, "schedule": schedule}
   if schedule is None:
     return fields
-  needs_system = "durations" in schedule.choice.arguments
+  needs_system = "durations" in schedule.entry.arguments
   if needs_system and system is None:
     raise ValueError(
       f"schedule={name!r}: needs to know how long clients take; give --system, "
@@ -189,7 +189,7 @@ def _simulated_time(
       f"system={system.name!r}: schedule {name} says when clients arrive; "
       "leave system out"
     )
-  if algorithm.choice.cohort == "first":
+  if algorithm.entry.cohort == "first":
     raise ValueError(
       f"schedule={name!r}: algorithm {algorithm.name} takes the first client "
       "in each round; leave schedule and system out"
@@ -209,7 +209,7 @@ def _is_elsewhere(flag_values: FlagValues) -> bool:
 
 
 def personal_defaults(
-  flag_values: FlagValues, task: TaskChoice
+  flag_values: FlagValues, task: TaskEntry
 ) -> dict[str, Any]:
   """The defaults of algorithms whose clients have models of their own.
 
@@ -224,14 +224,14 @@ def personal_defaults(
   return defaults
 
 
-def _splits(task: TaskChoice) -> tuple[str, ...]:
+def _splits(task: TaskEntry) -> tuple[str, ...]:
   """The examples on which settings can be chosen, the default first."""
   has_own = "validation" in task.splits and not task.draws_validation
   return (*task.splits, "clients") if has_own else task.splits
 
 
 def _selection(
-  flag_values: FlagValues, given: FlagValues, task: TaskChoice
+  flag_values: FlagValues, given: FlagValues, task: TaskEntry
 ) -> dict[str, Any]:
   """How settings are compared: on which examples, and which these are.
 
@@ -298,7 +298,7 @@ def _rate_schedule(
       f"client_schedule={name!r}: client {client.name} has no learning rate "
       "that could drop; must be constant"
     )
-  if not algorithm.choice.rate_may_drop:
+  if not algorithm.entry.rate_may_drop:
     raise ValueError(
       f"client_schedule={name!r}: algorithm {algorithm.name} has one rate for "
       "all rounds; must be constant"
@@ -311,7 +311,7 @@ def _rate_schedule(
 
 
 def _defaults(
-  flag_values: FlagValues, has_clients: bool, algorithm: AlgorithmChoice
+  flag_values: FlagValues, has_clients: bool, algorithm: AlgorithmEntry
 ) -> dict[str, Any]:
   """The defaults that depend on other flags."""
   defaults = {
@@ -341,7 +341,7 @@ def _check(spec: Spec) -> None:
   """Checks the fields that belong to no choice, and their combinations."""
   _check_needs(spec)
   check_excluded(spec)
-  if spec.trace and not spec.client.choice.traced:
+  if spec.trace and not spec.client.entry.traced:
     raise ValueError(
       f"trace=True: client {spec.client.name} has no step sizes to record; "
       f"must be {CLIENT.names(lambda rule: rule.traced)}"
@@ -358,7 +358,7 @@ def _check(spec: Spec) -> None:
     raise ValueError(
       "x_axis='time': needs a clock; give --system, or leave x_axis out"
     )
-  if spec.optimum and not spec.task.choice.is_convex:
+  if spec.optimum and not spec.task.entry.is_convex:
     raise ValueError(
       f"optimum=True: the loss of task {spec.task.name} is not convex; must be "
       "a task of linear or logistic regression"
@@ -376,11 +376,14 @@ def _check_needs(spec: Spec) -> None:
     value, needed = getattr(spec, owner), FLAGS[owner]
     if value == word if word else needed.is_there(value):
       continue
-    example = word or (needed.choice and next(iter(needed.choice.registry)))
+    choices = needed.choice_flag
+    example = word or (choices and next(iter(choices.registry)))
     hint = f"--{owner}={example}" if example else f"--{owner}"
     if value == 0:
       hint += " above 0"
-    page = f"; see --help={getattr(spec, name).name}" if flag.choice else ""
+    page = (
+      f"; see --help={getattr(spec, name).name}" if flag.choice_flag else ""
+    )
     raise ValueError(
       f"{name}={spec.user_flags[name]}: needs {flag.needs}; give {hint}, or "
       f"leave {name} out{page}"
@@ -404,7 +407,7 @@ def check_excluded(spec: Spec) -> None:
 def _check_adapters(spec: Spec) -> None:
   """Checks that an algorithm that averages adapters has and trains some."""
   name = spec.algorithm.name
-  if not spec.algorithm.choice.takes("paths"):
+  if not spec.algorithm.entry.takes("paths"):
     return
   if spec.task.static.get("lora_rank") is None:
     raise ValueError(
@@ -420,33 +423,33 @@ def _check_adapters(spec: Spec) -> None:
 
 def _check_cohort(spec: Spec) -> None:
   """Checks the flags that an algorithm with a cohort of its own cannot have."""
-  name, choice, given = (
+  name, entry, given = (
     spec.algorithm.name,
-    spec.algorithm.choice,
+    spec.algorithm.entry,
     spec.user_flags,
   )
-  is_drawn = spec.partition is not None and choice.cohort == "sampled"
+  is_drawn = spec.partition is not None and entry.cohort == "sampled"
   if is_drawn and (spec.cohort_size or 0) > spec.num_clients:
     raise ValueError(
       f"cohort_size={spec.cohort_size}: must be from 1 to the number of "
       f"clients, {spec.num_clients}; num_clients changes it"
     )
-  if spec.population_dir and choice.cohort == "first":
+  if spec.population_dir and entry.cohort == "first":
     raise ValueError(
       f"population_dir={spec.population_dir!r}: algorithm {name} takes the "
       "first client in every round, and clients on disk are read only for the "
       "cohorts that are drawn; give another algorithm"
     )
-  if choice.cohort == "first":
+  if entry.cohort == "first":
     why = f"algorithm {name} takes one client in each round"
     check_absent(given, why, "aggregator")
-  if choice.cohort != "sampled":
-    whom = "all clients" if choice.cohort == "all" else "the first client"
+  if entry.cohort != "sampled":
+    whom = "all clients" if entry.cohort == "all" else "the first client"
     why = f"algorithm {name} takes {whom} in each round"
     check_absent(given, why, "sampler")
-  if choice.cohort == "all":
+  if entry.cohort == "all":
     why = f"algorithm {name} needs all clients in each round"
     check_absent(given, why, "client_dropout")
-  if choice.is_exact:
+  if entry.is_exact:
     why = f"algorithm {name} takes one step a round, along the exact gradient"
     check_absent(given, why, *_LOCAL_WORK)

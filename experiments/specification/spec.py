@@ -20,8 +20,8 @@ from fedjax_opt import plots
 from fedjax_opt.checks.fields import (
   SEED_OF_RUN,
   Field,
-  choice,
   integer,
+  one_of,
   plain_number,
 )
 from fedjax_opt.engine.run_options import GRID_DEFAULTS, GridOptions, RunOptions
@@ -345,7 +345,7 @@ class Spec:
 
   client: ChosenEntry = _CLIENT.flag()
   client_schedule: str = _CLIENT.flag(
-    "constant", field=choice("constant", "step_decay", "exponential")
+    "constant", field=one_of("constant", "step_decay", "exponential")
   )
   client_milestones: str | None = _CLIENT.flag(
     needs="client_schedule=step_decay"
@@ -374,8 +374,8 @@ class Spec:
     field=plain_number("[0, 1]"), needs="fault", counts_zero=True
   )
 
-  select_on: str = _SELECTION.flag(field=choice(*SPLITS))
-  select_metric: str | None = _SELECTION.flag(field=choice(*SELECTED_BY))
+  select_on: str = _SELECTION.flag(field=one_of(*SPLITS))
+  select_metric: str | None = _SELECTION.flag(field=one_of(*SELECTED_BY))
   select_over: int | None = _SELECTION.flag(field=integer(1))
   validation_fraction: float | None = _SELECTION.flag(
     field=plain_number("[0, 1)")
@@ -393,7 +393,7 @@ class Spec:
   local_epochs: float | None = _ROUNDS.flag(is_condition=True)
   local_steps: int | None = _ROUNDS.flag(is_condition=True)
   sampling: str = _ROUNDS.flag(
-    "shuffle", field=choice("shuffle", "replacement"), is_condition=True
+    "shuffle", field=one_of("shuffle", "replacement"), is_condition=True
   )
   drop_remainder: bool = _ROUNDS.flag()
   weighting: str = _ROUNDS.flag(is_condition=True)
@@ -413,13 +413,13 @@ class Spec:
   eval_every: int = _RESULTS.flag(field=integer(1))
   grad_norm: bool = _RESULTS.flag(False)
   x_axis: str = _RESULTS.flag(
-    "rounds", field=choice(*plots.X_AXES), is_identity=False
+    "rounds", field=one_of(*plots.X_AXES), is_identity=False
   )
   optimum: bool = _RESULTS.flag(
     False, needs="regularizer", excludes=_IN_MEMORY | _OPTIMUM
   )
   trace: bool = _RESULTS.flag(False)
-  track: str | None = _RESULTS.flag(field=choice(*TRACKERS), is_identity=False)
+  track: str | None = _RESULTS.flag(field=one_of(*TRACKERS), is_identity=False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
   client_map: str = _COMPUTATION.flag()
@@ -570,14 +570,14 @@ def all_flags() -> dict[str, Flag]:
   flags = {}
   for name, flag in FLAGS.items():
     flags[name] = flag
-    choice_flag = flag.choice
+    choice_flag = flag.choice_flag
     for key, owners in (choice_flag.owners() if choice_flag else {}).items():
       flags[key] = Flag(
         flag.group,
         None,
         choice_flag.type_of(next(iter(owners.values()))),
         owners=owners,
-        is_condition=choice_flag.has_conditions,
+        is_condition=choice_flag.numbers_are_conditions,
       )
   return flags
 

@@ -97,7 +97,7 @@ class Request:
   report_seeds: int | None = _STUDY.option(field=_COUNT)
   nested: bool = _STUDY.option(False)
   crossed: int | None = _STUDY.option(field=fields.integer(2, most=MAX_ITEMS))
-  budget: str = _STUDY.option("equal", field=fields.choice(*BUDGETS))
+  budget: str = _STUDY.option("equal", field=fields.one_of(*BUDGETS))
   metric: str | None = _STUDY.option()
   min_effect: float | None = _STUDY.option(
     field=fields.plain_number(

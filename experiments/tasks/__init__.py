@@ -16,7 +16,7 @@ from experiments.tasks import (
   table,
   text,
 )
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskEntry
 from fedjax_opt import objectives
 from fedjax_opt.registry import register
 
@@ -24,7 +24,7 @@ __all__ = ["TASKS", "Task", "TaskChoice", "load_task"]
 
 # Tasks whose name joins the names of a data set and a model.
 _JOINED = {**images.TASKS, **own_images.TASKS}
-TASKS: dict[str, TaskChoice] = {
+TASKS: dict[str, TaskEntry] = {
   "digits": images.DIGITS,
   **_JOINED,
   **text.TASKS,
@@ -36,9 +36,9 @@ TASKS: dict[str, TaskChoice] = {
 register(TASKS)
 
 
-def by_own_name() -> dict[str, TaskChoice]:
+def by_own_name() -> dict[str, TaskEntry]:
   """The tasks whose name is not made of a data set and a model."""
-  return {n: choice for n, choice in TASKS.items() if n not in _JOINED}
+  return {n: entry for n, entry in TASKS.items() if n not in _JOINED}
 
 
 def load_task(spec: Any) -> Task:
@@ -47,8 +47,8 @@ def load_task(spec: Any) -> Task:
   Raises:
     ValueError: for data that cannot be read, or that no flag names.
   """
-  arguments = {name: getattr(spec, name) for name in spec.task.choice.takes}
-  spec.task.choice.check_given(spec.task.name, arguments)
+  arguments = {name: getattr(spec, name) for name in spec.task.entry.takes}
+  spec.task.entry.check_given(spec.task.name, arguments)
   if spec.select_on == "clients" and "validation_fraction" in arguments:
     arguments["validation_fraction"] = 0.0  # Each client has a part of its own.
   task = spec.task.make({}, **arguments)

@@ -16,7 +16,7 @@ from fedjax_opt.data import hold_out
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.files.folders import user_path
-from fedjax_opt.registry import Choice
+from fedjax_opt.registry import Entry
 from fedjax_opt.results.selection import Criterion
 
 # Reading a larger file takes seconds, which a line announces.
@@ -74,7 +74,7 @@ class Task(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskChoice(Choice):
+class TaskEntry(Entry):
   """A task by name; its factory reads or makes the data.
 
   Attributes:

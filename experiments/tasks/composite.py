@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.tasks import classification, images
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskEntry
 from fedjax_opt import evaluation, models
 from fedjax_opt.arrays.trees import at_least_float32
 from fedjax_opt.base import Params
@@ -190,9 +190,9 @@ _VARIANT = Hyperparameter(
     f"{size.num_clients} clients of {size.examples_per_client} examples"
     for name, size in synthetic.VARIANTS.items()
   ),
-  fields.choice(*synthetic.VARIANTS),
+  fields.one_of(*synthetic.VARIANTS),
 )
-_choice = functools.partial(TaskChoice, has_clients=True)
+_choice = functools.partial(TaskEntry, has_clients=True)
 _SPLITS = ("validation", "test", "train", "truth")
 _femnist = functools.partial(
   _choice,
@@ -210,7 +210,7 @@ _synthetic = functools.partial(
 )
 
 # The strengths of lasso and low_rank: see the artefact fco/strength.
-TASKS: dict[str, TaskChoice] = {
+TASKS: dict[str, TaskEntry] = {
   "lasso": _synthetic(
     lasso,
     "sparse least squares, synthetic",

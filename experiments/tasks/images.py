@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.tasks import classification as classifier
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskEntry
 from experiments.tasks.classification import Examples
 from fedjax_opt import models
 from fedjax_opt.checks import fields
@@ -185,8 +185,8 @@ MODELS: dict[str, Model] = {
 
 
 @fields.checked(
-  augmentation=fields.choice("none", *AUGMENTATIONS),
-  norm=fields.choice(*NORMS),
+  augmentation=fields.one_of("none", *AUGMENTATIONS),
+  norm=fields.one_of(*NORMS),
 )
 def load(
   dataset: str,
@@ -274,9 +274,9 @@ def options(model: str) -> tuple[Hyperparameter, ...]:
   return (_AUGMENTATION, _NORM) if MODELS[model].has_norm else (_AUGMENTATION,)
 
 
-def _choice(dataset: str, model: str) -> TaskChoice:
+def _choice(dataset: str, model: str) -> TaskEntry:
   data, network = DATASETS[dataset], MODELS[model]
-  return TaskChoice(
+  return TaskEntry(
     functools.partial(load, dataset, model),
     f"{data.help}, {network.help}",
     (*options(model), _PIXELS),
@@ -286,7 +286,7 @@ def _choice(dataset: str, model: str) -> TaskChoice:
   )
 
 
-TASKS: dict[str, TaskChoice] = {
+TASKS: dict[str, TaskEntry] = {
   f"{dataset}_{model}": _choice(dataset, model)
   for dataset, data in DATASETS.items()
   for model, network in MODELS.items()

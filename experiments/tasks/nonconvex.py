@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax
 
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskEntry
 from fedjax_opt import evaluation
 from fedjax_opt.checks import fields
 from fedjax_opt.data import synthetic
@@ -44,8 +44,8 @@ def start(
   return lambda key: 2 * jax.random.normal(key, problem.scales.shape)
 
 
-TASKS: dict[str, TaskChoice] = {
-  "nonconvex": TaskChoice(
+TASKS: dict[str, TaskEntry] = {
+  "nonconvex": TaskEntry(
     nonconvex,
     "double wells, clients that differ by zeta, synthetic",
     from_factory(nonconvex, "zeta"),

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from experiments.tasks import base, images
-from experiments.tasks.base import SEED_OF_TEST, TEST_FRACTION, Task, TaskChoice
+from experiments.tasks.base import SEED_OF_TEST, TEST_FRACTION, Task, TaskEntry
 from experiments.tasks.classification import Examples
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.errors import reworded_errors
@@ -355,8 +355,8 @@ def load_folder(
 
 # The entries of the registry.
 
-_OF_FILE: dict[str, TaskChoice] = {
-  f"npz_{name}": TaskChoice(
+_OF_FILE: dict[str, TaskEntry] = {
+  f"npz_{name}": TaskEntry(
     functools.partial(load_file, model=name),
     f"your own data in data_file, {model.help}",
     (
@@ -372,8 +372,8 @@ _OF_FILE: dict[str, TaskChoice] = {
   )
   for name, model in images.MODELS.items()
 }
-_OF_FOLDER: dict[str, TaskChoice] = {
-  f"images_{name}": TaskChoice(
+_OF_FOLDER: dict[str, TaskEntry] = {
+  f"images_{name}": TaskEntry(
     functools.partial(load_folder, name),
     f"your own images in data_dir, {model.help}",
     (

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from experiments.tasks import classification
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskEntry
 from fedjax_opt import evaluation, models, objectives
 from fedjax_opt.checks import fields
 from fedjax_opt.datasets import shakespeare
@@ -97,8 +97,8 @@ def load(
 # The entries of the registry.
 
 _OF_DATA = ("sequence_length", "min_sequences", "test_fraction")
-TASKS: dict[str, TaskChoice] = {
-  f"shakespeare_{model}": TaskChoice(
+TASKS: dict[str, TaskEntry] = {
+  f"shakespeare_{model}": TaskEntry(
     functools.partial(load, model=model),
     f"Shakespeare's next character by speaker, {help}",
     from_factory(load, *_OF_DATA, *options),

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from experiments.tasks import base, classification
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskEntry
 from experiments.tasks.images import Model
 from fedjax_opt import models, objectives
 from fedjax_opt.checks import fields
@@ -57,7 +57,7 @@ MODELS: dict[str, Model] = {
 }
 
 
-@fields.checked(test_fraction="(0, 1)", predict=fields.choice("auto", *KINDS))
+@fields.checked(test_fraction="(0, 1)", predict=fields.one_of("auto", *KINDS))
 def load(
   data_file: str,
   model: str,
@@ -333,8 +333,8 @@ def _first(columns: Sequence[str]) -> str:
 
 # The entries of the registry.
 
-TASKS: dict[str, TaskChoice] = {
-  f"table_{name}": TaskChoice(
+TASKS: dict[str, TaskEntry] = {
+  f"table_{name}": TaskEntry(
     functools.partial(load, model=name),
     f"your own table in data_file, {model.help}",
     documented(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.tasks import classification
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskEntry
 from experiments.tasks.classification import Examples
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
@@ -250,13 +250,13 @@ _ENCODER = Hyperparameter(
   "size of the encoder of the ..._distilbert tasks, drawn at random; not with "
   "pretrained"
   + "".join(f"\n{name:5}  {size.help}" for name, size in SIZES.items()),
-  fields.choice(*SIZES),
+  fields.one_of(*SIZES),
 )
 
 
 def _choices(
   name: str, dataset: str, help: str, label: str, test_every: int = 1
-) -> dict[str, TaskChoice]:
+) -> dict[str, TaskEntry]:
   """The tasks of a data set, by name."""
   length, interval, vocabulary, *of_lora = from_factory(
     load, "max_length", "test_every", "vocab_size", "lora_rank", "lora_alpha"
@@ -264,7 +264,7 @@ def _choices(
   interval = interval._replace(default=test_every)
   takes = ("data_dir", "pretrained")
   return {
-    f"{name}_distilbert": TaskChoice(
+    f"{name}_distilbert": TaskEntry(
       functools.partial(load, dataset=dataset),
       f"{help}, DistilBERT or BERT",
       (length, interval, _ENCODER, vocabulary, *of_lora),
@@ -273,7 +273,7 @@ def _choices(
       splits=("validation", "test"),
       label=f"{label} DistilBERT",
     ),
-    f"{name}_features": TaskChoice(
+    f"{name}_features": TaskEntry(
       functools.partial(load_features, dataset=dataset),
       f"{help}, logistic regression of a frozen encoder's features",
       (length, interval),
@@ -285,7 +285,7 @@ def _choices(
   }
 
 
-TASKS: dict[str, TaskChoice] = {
+TASKS: dict[str, TaskEntry] = {
   **_choices(
     "agnews", "ag_news", "AG News by title and description", "AG News"
   ),

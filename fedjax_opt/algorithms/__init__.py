@@ -46,7 +46,7 @@ from fedjax_opt.algorithms.scaffold import scaffold
 from fedjax_opt.algorithms.sgd import local_sgd, minibatch_sgd
 from fedjax_opt.checks import fields
 from fedjax_opt.registry import (
-  AlgorithmChoice,
+  AlgorithmEntry,
   Hyperparameter,
   from_factory,
   read_leaf_paths,
@@ -115,160 +115,160 @@ _STALENESS = Hyperparameter(
   "constant    as much as a fresh one\n"
   "polynomial  (tau + 1) ** -staleness_power of it\n"
   "hinge       less only from hinge_start on",
-  fields.choice(*STALENESS),
+  fields.one_of(*STALENESS),
 )
 # Switches that are no flags.
 _last_iterate = functools.partial(fed_dual_avg, averaged=False)
 _momenta = functools.partial(domo, intra=False, average_local=False)
 
-ALGORITHMS: dict[str, AlgorithmChoice] = {
-  "fed_avg": AlgorithmChoice(fed_avg, label="FedAvg"),
-  "fed_prox": AlgorithmChoice(fed_prox, label="FedProx"),
-  "moon": AlgorithmChoice(moon, label="MOON"),
-  "fed_avg_m": AlgorithmChoice(
+ALGORITHMS: dict[str, AlgorithmEntry] = {
+  "fed_avg": AlgorithmEntry(fed_avg, label="FedAvg"),
+  "fed_prox": AlgorithmEntry(fed_prox, label="FedProx"),
+  "moon": AlgorithmEntry(moon, label="MOON"),
+  "fed_avg_m": AlgorithmEntry(
     fed_avg, "FedAvg with server momentum", server_rule="sgdm", label="FedAvgM"
   ),
-  "fed_adam": AlgorithmChoice(
+  "fed_adam": AlgorithmEntry(
     fed_avg,
     "FedAvg with optax's Adam at the server, bias-corrected; FedOpt's own form "
     "is fed_avg with the server rule fedopt_adam",
     server_rule="adam",
     label="FedAdam",
   ),
-  "fed_yogi": AlgorithmChoice(
+  "fed_yogi": AlgorithmEntry(
     fed_avg,
     "FedAvg with optax's Yogi at the server, bias-corrected; FedOpt's own form "
     "is fed_avg with the server rule fedopt_yogi",
     server_rule="yogi",
     label="FedYogi",
   ),
-  "fed_adagrad": AlgorithmChoice(
+  "fed_adagrad": AlgorithmEntry(
     fed_avg,
     "FedAvg with optax's Adagrad at the server; FedOpt's own form is "
     "fed_avg with the server rule fedopt_adagrad",
     server_rule="adagrad",
     label="FedAdagrad",
   ),
-  "fed_mid": AlgorithmChoice(
+  "fed_mid": AlgorithmEntry(
     functools.partial(fed_mid, only_server_prox=False), label="FedMiD"
   ),
-  "fed_mid_osp": AlgorithmChoice(
+  "fed_mid_osp": AlgorithmEntry(
     functools.partial(fed_mid, only_server_prox=True),
     "fed_mid with the regularizer only at the server",
     label="FedMiD-OSP",
   ),
-  "fed_dual_avg": AlgorithmChoice(
+  "fed_dual_avg": AlgorithmEntry(
     functools.partial(_last_iterate, only_server_prox=False),
     label="FedDualAvg",
   ),
-  "fed_dual_avg_osp": AlgorithmChoice(
+  "fed_dual_avg_osp": AlgorithmEntry(
     functools.partial(_last_iterate, only_server_prox=True),
     "fed_dual_avg with the regularizer only at the server",
     label="FedDualAvg-OSP",
   ),
-  "fed_avg_subgradient": AlgorithmChoice(
+  "fed_avg_subgradient": AlgorithmEntry(
     fed_avg_subgradient,
     # A constraint has no subgradient where it is violated.
     needs_penalty=True,
     label="FedAvg (subgradient)",
   ),
-  "centralized": AlgorithmChoice(
+  "centralized": AlgorithmEntry(
     centralized, cohort="all", is_exact=True, label="Centralized"
   ),
-  "local": AlgorithmChoice(local, cohort="first", is_exact=True, label="Local"),
-  "scaffold": AlgorithmChoice(scaffold, label="SCAFFOLD"),
-  "local_sgd": AlgorithmChoice(local_sgd, label="Local SGD"),
-  "minibatch_sgd": AlgorithmChoice(minibatch_sgd, label="Minibatch SGD"),
-  "minibatch_sarah": AlgorithmChoice(minibatch_sarah, label="Minibatch SARAH"),
-  "bvr_l_sgd": AlgorithmChoice(
+  "local": AlgorithmEntry(local, cohort="first", is_exact=True, label="Local"),
+  "scaffold": AlgorithmEntry(scaffold, label="SCAFFOLD"),
+  "local_sgd": AlgorithmEntry(local_sgd, label="Local SGD"),
+  "minibatch_sgd": AlgorithmEntry(minibatch_sgd, label="Minibatch SGD"),
+  "minibatch_sarah": AlgorithmEntry(minibatch_sarah, label="Minibatch SARAH"),
+  "bvr_l_sgd": AlgorithmEntry(
     bvr_l_sgd,
     "one client's local steps along a gradient estimate that all clients share",
     label="BVR-L-SGD",
   ),
-  "fed_avg_sm": AlgorithmChoice(
+  "fed_avg_sm": AlgorithmEntry(
     functools.partial(_momenta, mu_l=None, beta=None),
     "momentum at the server",
     label="FedAvgSM",
   ),
-  "fed_avg_lm": AlgorithmChoice(
+  "fed_avg_lm": AlgorithmEntry(
     functools.partial(_momenta, mu_s=None, beta=None, average_local=True),
     "momentum in the local steps, buffers averaged",
     label="FedAvgLM",
   ),
-  "fed_avg_lm_z": AlgorithmChoice(
+  "fed_avg_lm_z": AlgorithmEntry(
     functools.partial(_momenta, mu_s=None, beta=None),
     "momentum in the local steps, from zero in each round",
     label="FedAvgLM-Z",
   ),
-  "fed_avg_slm": AlgorithmChoice(
+  "fed_avg_slm": AlgorithmEntry(
     functools.partial(_momenta, beta=None, average_local=True),
     "fed_avg_sm and fed_avg_lm together",
     label="FedAvgSLM",
   ),
-  "fed_avg_slm_z": AlgorithmChoice(
+  "fed_avg_slm_z": AlgorithmEntry(
     functools.partial(_momenta, beta=None),
     "fed_avg_sm and fed_avg_lm_z together",
     label="FedAvgSLM-Z",
   ),
-  "domo": AlgorithmChoice(
+  "domo": AlgorithmEntry(
     _momenta,
     "fed_avg_slm_z whose clients start with a step of the server's momentum "
     "(Xu and Huang, 2022)",
     label="DOMO",
   ),
-  "domo_s": AlgorithmChoice(
+  "domo_s": AlgorithmEntry(
     functools.partial(_momenta, intra=True),
     "domo with that step divided among the local steps",
     label="DOMO-S",
   ),
-  "fed_dyn": AlgorithmChoice(fed_dyn, default_client="sgd", label="FedDyn"),
-  "fed_nova": AlgorithmChoice(fed_nova, label="FedNova"),
-  "fed_cm": AlgorithmChoice(fed_cm, label="FedCM"),
-  "fed_exp": AlgorithmChoice(fed_exp, default_client="sgd", label="FedExP"),
-  "mime_lite": AlgorithmChoice(mime_lite, label="MimeLite"),
-  "prox_skip": AlgorithmChoice(
+  "fed_dyn": AlgorithmEntry(fed_dyn, default_client="sgd", label="FedDyn"),
+  "fed_nova": AlgorithmEntry(fed_nova, label="FedNova"),
+  "fed_cm": AlgorithmEntry(fed_cm, label="FedCM"),
+  "fed_exp": AlgorithmEntry(fed_exp, default_client="sgd", label="FedExP"),
+  "mime_lite": AlgorithmEntry(mime_lite, label="MimeLite"),
+  "prox_skip": AlgorithmEntry(
     prox_skip,
     "Scaffnew: corrected local steps; clients average when a random draw "
     "says so (Mishchenko et al., 2022)",
     cohort="all",
     label="ProxSkip",
   ),
-  "fed_sam": AlgorithmChoice(fed_sam, default_client="sgd", label="FedSAM"),
-  "mo_fed_sam": AlgorithmChoice(mo_fed_sam, label="MoFedSAM"),
-  "fed_speed": AlgorithmChoice(fed_speed, label="FedSpeed"),
-  "fed_acg": AlgorithmChoice(fed_acg, default_client="sgd", label="FedACG"),
-  "fed_gamma": AlgorithmChoice(fed_gamma, label="FedGamma"),
-  "fed_lesam": AlgorithmChoice(
+  "fed_sam": AlgorithmEntry(fed_sam, default_client="sgd", label="FedSAM"),
+  "mo_fed_sam": AlgorithmEntry(mo_fed_sam, label="MoFedSAM"),
+  "fed_speed": AlgorithmEntry(fed_speed, label="FedSpeed"),
+  "fed_acg": AlgorithmEntry(fed_acg, default_client="sgd", label="FedACG"),
+  "fed_gamma": AlgorithmEntry(fed_gamma, label="FedGamma"),
+  "fed_lesam": AlgorithmEntry(
     fed_lesam, default_client="sgd", label="FedLESAM"
   ),
-  "fed_dc": AlgorithmChoice(fed_dc, label="FedDC"),
-  "fed_smoo": AlgorithmChoice(fed_smoo, label="FedSMOO"),
-  "fed_adamw": AlgorithmChoice(fed_adamw, label="FedAdamW"),
-  "fed_ex_lora": AlgorithmChoice(fed_ex_lora, label="FedEx-LoRA"),
-  "fed_lada": AlgorithmChoice(fed_lada, label="FedLADA"),
-  "diloco": AlgorithmChoice(
+  "fed_dc": AlgorithmEntry(fed_dc, label="FedDC"),
+  "fed_smoo": AlgorithmEntry(fed_smoo, label="FedSMOO"),
+  "fed_adamw": AlgorithmEntry(fed_adamw, label="FedAdamW"),
+  "fed_ex_lora": AlgorithmEntry(fed_ex_lora, label="FedEx-LoRA"),
+  "fed_lada": AlgorithmEntry(fed_lada, label="FedLADA"),
+  "diloco": AlgorithmEntry(
     diloco,
     default_client="adamw",
     default_server="nesterov",
     label="DiLoCo",
   ),
-  "ditto": AlgorithmChoice(ditto, is_personal=True, label="Ditto"),
-  "fed_per": AlgorithmChoice(
+  "ditto": AlgorithmEntry(ditto, is_personal=True, label="Ditto"),
+  "fed_per": AlgorithmEntry(
     fed_per, hyperparameters=(_PERSONAL,), is_personal=True, label="FedPer"
   ),
-  "fed_rep": AlgorithmChoice(
+  "fed_rep": AlgorithmEntry(
     fed_rep,
     hyperparameters=(_PERSONAL, *from_factory(fed_rep, "shared_steps")),
     is_personal=True,
     label="FedRep",
   ),
-  "fed_bn": AlgorithmChoice(fed_bn, is_personal=True, label="FedBN"),
-  "p_fed_me": AlgorithmChoice(p_fed_me, is_personal=True, label="pFedMe"),
-  "per_fed_avg": AlgorithmChoice(
+  "fed_bn": AlgorithmEntry(fed_bn, is_personal=True, label="FedBN"),
+  "p_fed_me": AlgorithmEntry(p_fed_me, is_personal=True, label="pFedMe"),
+  "per_fed_avg": AlgorithmEntry(
     per_fed_avg, is_personal=True, label="Per-FedAvg"
   ),
-  "fed_buff": AlgorithmChoice(fed_buff, label="FedBuff"),
-  "fed_async": AlgorithmChoice(
+  "fed_buff": AlgorithmEntry(fed_buff, label="FedBuff"),
+  "fed_async": AlgorithmEntry(
     fed_async,
     hyperparameters=(
       *from_factory(fed_async, "mu", alpha={"flag": "algorithm_alpha"}),
@@ -277,7 +277,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     ),
     label="FedAsync",
   ),
-  "ca2fl": AlgorithmChoice(ca2fl, label="CA2FL"),
-  "fadas": AlgorithmChoice(fadas, label="FADAS"),
+  "ca2fl": AlgorithmEntry(ca2fl, label="CA2FL"),
+  "fadas": AlgorithmEntry(fadas, label="FADAS"),
 }
 register(ALGORITHMS)

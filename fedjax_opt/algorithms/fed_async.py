@@ -24,7 +24,7 @@ STALENESS: dict[str, dict[str, float]] = {
 }
 
 
-@fields.checked(staleness=fields.choice(*STALENESS))
+@fields.checked(staleness=fields.one_of(*STALENESS))
 def fed_async(
   loss_fn: LossFn,
   client: ClientRule,

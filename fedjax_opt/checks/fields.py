@@ -147,7 +147,7 @@ def integer(
   return Field(accepts, interval=f"[{least}, {end}", value_type=int)
 
 
-def choice(*accepted: str) -> Field:
+def one_of(*accepted: str) -> Field:
   """One of a few words."""
   accepts = functools.partial(check_choice, accepted=accepted)
   return Field(accepts, choices=accepted)
@@ -418,7 +418,7 @@ def _of_form(annotation):
   origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
   inner_field = lambda i: _field_of(inner[i], None) or ANYTHING
   if origin is typing.Literal:
-    return choice(*inner)
+    return one_of(*inner)
   if origin is Callable:
     names = "xyzuvw"[: len(inner[0])] if inner[0] is not ... else ["..."]
     return function(f"({', '.join(names)})")

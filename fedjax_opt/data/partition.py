@@ -37,7 +37,7 @@ from fedjax_opt.data.partition_schemes import natural as natural
 from fedjax_opt.data.partition_schemes import shards as shards
 from fedjax_opt.data.partition_schemes import similarity as similarity
 from fedjax_opt.data.partition_schemes import size_skew as size_skew
-from fedjax_opt.registry import Choice
+from fedjax_opt.registry import Entry
 
 
 def _sizes(name: str, text: str) -> int | tuple[int, int]:
@@ -66,17 +66,17 @@ _FURTHER = {
 _COMMON = ("labels", "num_clients", "seed", "client_ids")
 
 
-def _scheme(factory: Callable[..., Rows], label: str | None = None) -> Choice:
+def _scheme(factory: Callable[..., Rows], label: str | None = None) -> Entry:
   """The entry of a scheme, whose other arguments can be set by name."""
   fields = getattr(factory, "checked_fields", {})
   arguments = {n: _FURTHER.get(n, {}) for n in fields if n not in _COMMON}
   parameters = registry.from_factory(factory, **arguments)
-  return Choice(factory, hyperparameters=parameters, label=label)
+  return Entry(factory, hyperparameters=parameters, label=label)
 
 
 # Factories take the labels of the examples, or the client of each one as
 # `client_ids`.
-SCHEMES: dict[str, Choice] = {
+SCHEMES: dict[str, Entry] = {
   "iid": _scheme(iid, "IID"),
   "dirichlet": _scheme(dirichlet, "Dirichlet"),
   "dirichlet_disjoint": _scheme(dirichlet_disjoint, "disjoint Dirichlet"),

@@ -25,8 +25,8 @@ from fedjax_opt.checks.fields import (
   NonNegativeFloat,
   Seed,
   checked,
-  choice,
   integer,
+  one_of,
   plain_number,
 )
 from fedjax_opt.data.clients import ClientData
@@ -56,7 +56,7 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-_Variant = Annotated[str, choice(*VARIANTS)]
+_Variant = Annotated[str, one_of(*VARIANTS)]
 
 
 class Problem(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks.fields import checked, choice
+from fedjax_opt.checks.fields import checked, one_of
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.datasets import files, tfds, tokenization
 
@@ -75,7 +75,7 @@ DATASETS = {
   "ag_news": Texts(4, _ag_news),
   "dbpedia": Texts(14, _dbpedia),
 }
-_Name = Annotated[str, choice(*DATASETS)]
+_Name = Annotated[str, one_of(*DATASETS)]
 
 
 @checked()

@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from fedjax_opt.checks import errors
-from fedjax_opt.checks.fields import checked, choice
+from fedjax_opt.checks.fields import checked, one_of
 from fedjax_opt.datasets import files
 from fedjax_opt.files.folders import user_path
 
@@ -34,7 +34,7 @@ _RECORDS_PER_READ = 4096
 _AGAIN = "replace its files, or delete the folder to prepare it again"
 
 
-@checked(name=choice(*SOURCES))
+@checked(name=one_of(*SOURCES))
 def load(
   name: str, split: str, data_dir: str | os.PathLike | None = None
 ) -> dict[str, np.ndarray]:
@@ -65,7 +65,7 @@ def load(
   return files.cached_arrays(stem, paths, "", lambda: _decode(folder, split))
 
 
-@checked(name=choice(*TEXT_SOURCES))
+@checked(name=one_of(*TEXT_SOURCES))
 def load_text(
   name: str, split: str, data_dir: str | os.PathLike | None = None
 ) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from fedjax_opt.transforms.faults import Fault
 from fedjax_opt.transforms.upload import Upload
 
 _COUNT = fields.integer(1)
-_MAPS = fields.choice("auto", "vmap", "scan")
+_MAPS = fields.one_of("auto", "vmap", "scan")
 _SHARDING = fields.function("(path, shape) -> PartitionSpec")
 _EVALUATE = fields.function(functions.EVALUATE_TAKES)
 
@@ -107,7 +107,7 @@ class RunOptions(TypedDict, total=False):
   local_steps: Annotated[int | None, None, _COUNT]
   replacement: Annotated[bool, False, fields.SWITCH]
   drop_remainder: Annotated[bool, False, fields.SWITCH]
-  weighting: Annotated[str, "examples", fields.choice("examples", "uniform")]
+  weighting: Annotated[str, "examples", fields.one_of("examples", "uniform")]
   client_dropout: Annotated[float, 0.0, fields.plain_number("[0, 1)")]
   schedule: Annotated[
     Timetable | Mapping[int, Timetable] | Callable[[Any], Timetable] | None,
@@ -116,20 +116,20 @@ class RunOptions(TypedDict, total=False):
   max_update_norm: Annotated[
     float | None, None, fields.Scalar(interval="(0, inf)")
   ]
-  max_update_action: Annotated[str, "reject", fields.choice("reject", "clip")]
+  max_update_action: Annotated[str, "reject", fields.one_of("reject", "clip")]
   evaluate: Annotated[EvaluateFn | None, None, _EVALUATE]
   eval_every: Annotated[int, 10, _COUNT]
   trace: Annotated[Sequence[str], (), fields.NAMES]
   client_map: Annotated[str, "auto", _MAPS]
   client_chunk: Annotated[int | None, None, _COUNT]
-  client_memory: Annotated[str, "auto", fields.choice("auto", "device", "host")]
+  client_memory: Annotated[str, "auto", fields.one_of("auto", "device", "host")]
   client_devices: Annotated[int | None, None, _COUNT]
   model_devices: Annotated[int | None, None, _COUNT]
   model_sharding: Annotated[Callable[..., Any] | None, None, _SHARDING]
   upload: Annotated[Upload | optax.GradientTransformation | None, None]
   fault: Annotated[Fault | None, None]
   aggregator: Annotated[Aggregator | None, None]
-  precision: Annotated[str, "float32", fields.choice(*PRECISIONS)]
+  precision: Annotated[str, "float32", fields.one_of(*PRECISIONS)]
 
 
 class GridOptions(RunOptions, total=False):

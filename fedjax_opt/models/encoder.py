@@ -44,7 +44,7 @@ _RATES = ("dropout", "attention_dropout", "head_dropout", "layer_norm_eps")
 @fields.checked(
   **dict.fromkeys(SIZES, fields.integer(1, most=1_000_000)),
   **dict.fromkeys(_RATES, "[0, 1)"),
-  activation=fields.choice(*ACTIVATIONS),
+  activation=fields.one_of(*ACTIVATIONS),
 )
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:

@@ -35,7 +35,7 @@ from fedjax_opt.prox.regularizer import zero as zero
 from fedjax_opt.prox.singular_values import (
   soft_threshold_singular_values as soft_threshold_singular_values,
 )
-from fedjax_opt.registry import RegularizerChoice, from_factory, register
+from fedjax_opt.registry import RegularizerEntry, from_factory, register
 
 
 def _on_kernels(
@@ -43,15 +43,15 @@ def _on_kernels(
   help: str,
   default: float | None = None,
   **options: Any,
-) -> RegularizerChoice:
+) -> RegularizerEntry:
   """A regularizer of each kernel, with the default of its number."""
   make = lambda **arguments: kernels(factory(**arguments))
   strength = {"default": default, "label": "regularization strength"}
   hyperparameters = from_factory(factory, strength=strength, radius=default)
-  return RegularizerChoice(make, help, hyperparameters, **options)
+  return RegularizerEntry(make, help, hyperparameters, **options)
 
 
-REGULARIZERS: dict[str, RegularizerChoice] = {
+REGULARIZERS: dict[str, RegularizerEntry] = {
   "l1": _on_kernels(l1, "strength times the L1 norm", 0.01, label="L1 norm"),
   "squared_l2": _on_kernels(
     squared_l2,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks.fields import checked, instance_of
-from fedjax_opt.registry import label_of_choice, label_of_hyperparameter
+from fedjax_opt.registry import label_of_entry, label_of_hyperparameter
 from fedjax_opt.results.metric_names import is_accuracy
 
 NOTHING = "–"  # Where there is no value.
@@ -91,7 +91,7 @@ def name_of(identifier: str) -> str:
     'FedAvg', 'Δ-SGD', 'Dirichlet', 'client learning rate': the label of the
     registry's entry, or else the words of the identifier.
   """
-  label = label_of_choice(identifier) or _of_hyperparameter(identifier)
+  label = label_of_entry(identifier) or _of_hyperparameter(identifier)
   if label is not None:
     return label
   side, _, rest = identifier.partition("_")

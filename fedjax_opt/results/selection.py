@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import NAME, checked, choice, integer
+from fedjax_opt.checks.fields import NAME, checked, integer, one_of
 from fedjax_opt.results import metric_names
 from fedjax_opt.results.history import History
 
@@ -50,8 +50,8 @@ def varying(points: Sequence[Point]) -> list[str]:
 
 @checked(
   metric=NAME,
-  direction=choice("max", "min"),
-  rule=choice(*_RULES),
+  direction=one_of("max", "min"),
+  rule=one_of(*_RULES),
   n=integer(1),
 )
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import optax.contrib
 
 from fedjax_opt.registry import (
   Hyperparameter,
-  RuleChoice,
+  RuleEntry,
   from_factory,
   register,
 )
@@ -96,8 +96,8 @@ _DELTA_SGD = {
   )
 }
 
-RULES: dict[str, RuleChoice] = {
-  "sgd": RuleChoice(
+RULES: dict[str, RuleEntry] = {
+  "sgd": RuleEntry(
     optax.sgd,
     "gradient descent",
     _defaults(learning_rate=0.1),
@@ -105,81 +105,81 @@ RULES: dict[str, RuleChoice] = {
     server_learning_rate=1.0,
     label="SGD",
   ),
-  "sgdm": RuleChoice(
+  "sgdm": RuleEntry(
     optax.sgd,
     "heavy-ball momentum",
     _defaults(learning_rate=0.1, momentum=0.9),
     server_learning_rate=1.0,
     label="SGDM",
   ),
-  "nesterov": RuleChoice(
+  "nesterov": RuleEntry(
     functools.partial(optax.sgd, nesterov=True),
     "Nesterov's momentum (as DiLoCo's server has it)",
     _defaults(learning_rate=0.1, momentum=0.9),
     server_learning_rate=0.7,
     label="Nesterov",
   ),
-  "adam": RuleChoice(
+  "adam": RuleEntry(
     optax.adam,
     "Adam, bias-corrected (Kingma and Ba, 2015)",
     _defaults(learning_rate=0.001, b1=0.9, b2=0.999, eps=1e-8),
     label="Adam",
   ),
-  "adamw": RuleChoice(
+  "adamw": RuleEntry(
     optax.adamw,
     "Adam with decoupled weight decay (defaults of DiLoCo's clients); fed_avg "
     "with it is Local AdamW",
     _defaults(learning_rate=4e-4, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.1),
     label="AdamW",
   ),
-  "muon": RuleChoice(
+  "muon": RuleEntry(
     _muon,
     "Muon: orthogonalized momentum for matrices, AdamW for all else (Jordan, "
     "2024; optax's form)",
     _defaults(learning_rate=0.02, beta=0.95, weight_decay=0.0),
     label="Muon",
   ),
-  "adagrad": RuleChoice(
+  "adagrad": RuleEntry(
     _adagrad,
     "Adagrad, without momentum (Duchi et al., 2011)",
     _defaults(learning_rate=0.01, initial_accumulator=0.0, eps=1e-10),
     server_learning_rate=0.1,
     label="Adagrad",
   ),
-  "yogi": RuleChoice(
+  "yogi": RuleEntry(
     optax.yogi,
     "Yogi, bias-corrected, moments from 1e-6 (optax's form)",
     _defaults(learning_rate=0.01, b1=0.9, b2=0.999, eps=1e-3),
     label="Yogi",
   ),
-  "sps": RuleChoice(
+  "sps": RuleEntry(
     sps,
     hyperparameters=from_factory(sps, "c", "f_min", "max_step"),
     fits_server=False,
     label="SPS",
   ),
-  "delta_sgd": RuleChoice(
+  "delta_sgd": RuleEntry(
     delta_sgd,
     hyperparameters=from_factory(delta_sgd, "eps", **_DELTA_SGD),
     fits_server=False,
     traced=("step_size", "smoothness_step", "growth_step"),
     label="Δ-SGD",
   ),
-  "fedopt_adam": RuleChoice(
+  "fedopt_adam": RuleEntry(
     fedopt_adam,
     hyperparameters=from_factory(
       fedopt_adam, "learning_rate", "b1", "b2", "eps"
     ),
     label="Adam (FedOpt)",
   ),
-  "fedopt_yogi": RuleChoice(
+  "fedopt_yogi": RuleEntry(
     fedopt_yogi,
     hyperparameters=from_factory(
       fedopt_yogi, "learning_rate", "b1", "b2", "eps"
     ),
     label="Yogi (FedOpt)",
   ),
-  "fedopt_adagrad": RuleChoice(
+  "fedopt_adagrad": RuleEntry(
     fedopt_adagrad,
     hyperparameters=from_factory(fedopt_adagrad, "learning_rate", "b1", "eps"),
     label="Adagrad (FedOpt)",

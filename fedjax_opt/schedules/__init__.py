@@ -1,6 +1,6 @@
 """Who is sent out and who arrives when, made on the host before the rounds."""
 
-from fedjax_opt.registry import Choice, file_path, from_factory, register
+from fedjax_opt.registry import Entry, file_path, from_factory, register
 from fedjax_opt.schedules.buffered import buffered as buffered
 from fedjax_opt.schedules.buffered import replay as replay
 from fedjax_opt.schedules.buffered import write_events as write_events
@@ -14,8 +14,8 @@ from fedjax_opt.schedules.usage import speed_groups as speed_groups
 from fedjax_opt.schedules.usage import usage as usage
 
 # Those that begin with `durations, server_steps` follow from a system.
-SCHEDULES: dict[str, Choice] = {
-  "synchronous": Choice(
+SCHEDULES: dict[str, Entry] = {
+  "synchronous": Entry(
     synchronous,
     "rounds that wait: for all of a cohort, for the first, or until a deadline",
     from_factory(
@@ -26,13 +26,13 @@ SCHEDULES: dict[str, Choice] = {
       partial={"flag": "partial_work"},
     ),
   ),
-  "buffered": Choice(
+  "buffered": Entry(
     buffered,
     "a server step after every few arrivals; a client that arrives is replaced "
     "at once",
     from_factory(buffered, "max_staleness", concurrency=20, buffer=10),
   ),
-  "replay": Choice(
+  "replay": Entry(
     replay,
     "a trace of clients: who was sent out, and when each arrived",
     (

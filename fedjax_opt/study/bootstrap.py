@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from fedjax_opt.checks import memory
-from fedjax_opt.checks.fields import checked, choice, integer
+from fedjax_opt.checks.fields import checked, integer, one_of
 from fedjax_opt.checks.values import as_array, checked_array
 
 NUM_RESAMPLES = 10_000
-DIRECTION = choice("max", "min")
+DIRECTION = one_of("max", "min")
 # The most resampled means in memory at a time, 80 MB.
 _MEANS_AT_ONCE = 10_000_000
 
@@ -86,7 +86,7 @@ class Resampling(TypedDict, total=False):
 
 @checked(
   confidence="(0, 1)",
-  method=choice("student", "percentile"),
+  method=one_of("student", "percentile"),
   num_resamples=integer(1),
 )
 class Bootstrap(NamedTuple):

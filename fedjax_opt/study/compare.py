@@ -40,7 +40,7 @@ Clients = ClientData | Population
   ),
   target=fields.Scalar(words="finite; None for no target"),
   min_effect=fields.Scalar(words="finite; None for the default"),
-  budget=fields.choice(*tuning.BUDGETS),
+  budget=fields.one_of(*tuning.BUDGETS),
   crossed=fields.integer(2),
   own_models=fields.function("(params, batch) -> {name: [B]}, or None"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.fields import Scalar, checked, choice, instance_of
+from fedjax_opt.checks.fields import Scalar, checked, instance_of, one_of
 from fedjax_opt.results import metric_names
 from fedjax_opt.results.history import History
 from fedjax_opt.study import bootstrap
@@ -91,7 +91,7 @@ def expected_best(
 @checked(
   history=instance_of(History, "a History, such as result.history"),
   target=_FINITE,
-  cost=choice(*metric_names.COSTS),
+  cost=one_of(*metric_names.COSTS),
   direction=bootstrap.DIRECTION,
 )
 def to_target(

@@ -13,7 +13,7 @@ from fedjax_opt.checks.fields import (
   checked,
 )
 from fedjax_opt.registry import (
-  Choice,
+  Entry,
   Hyperparameter,
   file_path,
   from_factory,
@@ -97,7 +97,7 @@ def _choice(seconds, help, redraw=False, of="step", **defaults):
     "of",
     of,
     "what takes these seconds at a client: a local step, or a round",
-    fields.choice(*UNITS),
+    fields.one_of(*UNITS),
   )
   parameters = (
     *from_factory(seconds, **defaults),
@@ -105,10 +105,10 @@ def _choice(seconds, help, redraw=False, of="step", **defaults):
     *from_factory(from_distribution, "bytes_down", "bytes_up", "bytes_sigma"),
     *from_factory(from_distribution, redraw=redraw),
   )
-  return Choice(functools.partial(from_distribution, seconds), help, parameters)
+  return Entry(functools.partial(from_distribution, seconds), help, parameters)
 
 
-SYSTEMS: dict[str, Choice] = {
+SYSTEMS: dict[str, Entry] = {
   "constant": _choice(constant, "all clients alike", value=0.1),
   "uniform": _choice(
     uniform, "seconds uniform between two numbers", low=0.05, high=0.5
@@ -136,7 +136,7 @@ SYSTEMS: dict[str, Choice] = {
     redraw=True,
     of="round",
   ),
-  "devices": Choice(
+  "devices": Entry(
     from_csv,
     "devices of a table, such as examples/devices.csv, one drawn for each "
     "client",
@@ -148,19 +148,19 @@ SYSTEMS: dict[str, Choice] = {
     ),
   ),
 }
-AVAILABILITIES: dict[str, Choice] = {
-  "cyclic": Choice(
+AVAILABILITIES: dict[str, Entry] = {
+  "cyclic": Entry(
     cyclic,
     "available in a part of every period; each client's periods start at a "
     "random time",
     from_factory(cyclic, "period", "share"),
   ),
-  "markov": Choice(
+  "markov": Entry(
     markov,
     "available and absent in turn, by a Markov chain",
     from_factory(markov, "mean_on", "mean_off"),
   ),
-  "trace": Choice(
+  "trace": Entry(
     periods,
     "available in the periods of a table",
     (

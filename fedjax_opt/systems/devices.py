@@ -166,7 +166,7 @@ class System(NamedTuple):
     )  # fmt: skip
 
 
-@fields.checked(of=fields.choice(*UNITS))
+@fields.checked(of=fields.one_of(*UNITS))
 def sample(
   num_clients: Count,
   seconds_per_step: Distribution | Sequence[Distribution],

@@ -4,7 +4,7 @@
 in `transforms.aggregators` and `transforms.faults`.
 """
 
-from fedjax_opt.registry import Choice, from_factory, register
+from fedjax_opt.registry import Entry, from_factory, register
 from fedjax_opt.transforms.compressors import clip_by_norm as clip_by_norm
 from fedjax_opt.transforms.compressors import error_feedback as error_feedback
 from fedjax_opt.transforms.compressors import quantize as quantize
@@ -15,21 +15,21 @@ from fedjax_opt.transforms.upload import Kept as Kept
 from fedjax_opt.transforms.upload import Upload as Upload
 from fedjax_opt.transforms.upload import with_upload as with_upload
 
-UPLOADS: dict[str, Choice] = {
-  "top_k": Choice(
+UPLOADS: dict[str, Entry] = {
+  "top_k": Entry(
     top_k,
     "the entries of largest magnitude",
     from_factory(top_k, fraction=0.01),
     label="top-k",
   ),
-  "random_k": Choice(
+  "random_k": Entry(
     random_k,
     "entries drawn at random",
     from_factory(random_k, fraction=0.01),
     label="random-k",
   ),
-  "sign": Choice(sign, "signs, one bit an entry, and the mean magnitude"),
-  "quantize": Choice(
+  "sign": Entry(sign, "signs, one bit an entry, and the mean magnitude"),
+  "quantize": Entry(
     quantize,
     "magnitudes rounded at random to a few levels (QSGD)",
     from_factory(quantize, levels=15),

@@ -19,7 +19,7 @@ from fedjax_opt import contract
 from fedjax_opt.arrays import trees
 from fedjax_opt.base import Algorithm, client_output
 from fedjax_opt.checks import fields
-from fedjax_opt.registry import Choice, from_factory, register
+from fedjax_opt.registry import Entry, from_factory, register
 from fedjax_opt.transforms import messages
 
 __all__ = [
@@ -265,17 +265,17 @@ def _wide(leaf):
   return trees.at_least_float32(leaf.astype(jnp.result_type(leaf.dtype, float)))
 
 
-AGGREGATORS: dict[str, Choice] = {
-  "mean": Choice(mean, "the weighted mean"),
-  "median": Choice(median, "the median of each coordinate"),
-  "trimmed_mean": Choice(
+AGGREGATORS: dict[str, Entry] = {
+  "mean": Entry(mean, "the weighted mean"),
+  "median": Entry(median, "the median of each coordinate"),
+  "trimmed_mean": Entry(
     trimmed_mean,
     "the mean of each coordinate without its extremes",
     from_factory(
       trimmed_mean, fraction={"default": 0.1, "flag": "trim_fraction"}
     ),
   ),
-  "multi_krum": Choice(
+  "multi_krum": Entry(
     multi_krum,
     "the mean of the messages nearest to the others",
     from_factory(multi_krum, faulty={"default": 1, "flag": "krum_faulty"}),

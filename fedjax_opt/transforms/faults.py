@@ -12,7 +12,7 @@ from fedjax_opt.arrays import norms
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
 from fedjax_opt.checks.fields import Fraction, Positive, SeedOfRun
-from fedjax_opt.registry import Choice, from_factory, register
+from fedjax_opt.registry import Entry, from_factory, register
 from fedjax_opt.transforms import messages
 
 __all__ = ["Fault", "flip", "noise", "with_fault"]
@@ -188,11 +188,11 @@ def _order(seed: int, num_clients: int) -> np.ndarray:
   return np.random.default_rng(seed).permutation(num_clients)
 
 
-FAULTS: dict[str, Choice] = {
-  "flip": Choice(
+FAULTS: dict[str, Entry] = {
+  "flip": Entry(
     flip, "differences with their sign flipped", from_factory(flip, "strength")
   ),
-  "noise": Choice(
+  "noise": Entry(
     noise, "differences with Gaussian noise", from_factory(noise, "strength")
   ),
 }

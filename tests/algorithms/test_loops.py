@@ -92,10 +92,10 @@ def muon(average_state):
 
 def with_server_rule(name):
   """An algorithm that implies a rule of the server."""
-  choice = ALGORITHMS[name]
-  algorithm = choice.factory(LOSS, SGD, rule(choice.server_rule))
+  entry = ALGORITHMS[name]
+  algorithm = entry.factory(LOSS, SGD, rule(entry.server_rule))
   sgd = lambda r, client: reference.Sgd(LR)
-  return algorithm, *averaging(sgd, referee(choice.server_rule))
+  return algorithm, *averaging(sgd, referee(entry.server_rule))
 
 
 def fed_prox(name):
@@ -241,8 +241,8 @@ LOOPS = {
   ),
   **{
     name: with_server_rule(name)
-    for name, choice in ALGORITHMS.items()
-    if choice.server_rule
+    for name, entry in ALGORITHMS.items()
+    if entry.server_rule
   },
   "fed_mid": of_regularizer("fed_mid", "l1"),
   "fed_mid_osp": of_regularizer("fed_mid_osp", "l1", LR),

@@ -140,10 +140,10 @@ REFUSING = {
 
 def make(name):
   """An algorithm of the registry, its steps far from those of FedAvg."""
-  choice = ALGORITHMS[name]
+  entry = ALGORITHMS[name]
   options = {
     field.name: 0.5 if field.default is None else field.default
-    for field in choice.hyperparameters
+    for field in entry.hyperparameters
     if field.field.value_type is not str
     and field.name not in ("large_batch", "hessian_difference")
   }
@@ -151,7 +151,7 @@ def make(name):
     "rule": {"server": optax.adam(0.3)},
     "rate": {"server_learning_rate": 0.5},
     "none": {},
-  }[choice.server_takes]
+  }[entry.server_takes]
   if name in ("fed_per", "fed_rep"):
     options["personal"] = ["output"]
   features_fn = lambda params, batch, rng: batch["x"]

@@ -22,8 +22,8 @@ UNBOUNDED |= {"compare min_effect"}
 
 def test_algorithms_take_a_loss_and_a_rule_or_a_rate():
   """How values of a kind are refused: see test_fields.py."""
-  for choice in algorithms.ALGORITHMS.values():
-    own_fields = getattr(choice.factory, "func", choice.factory).checked_fields
+  for entry in algorithms.ALGORITHMS.values():
+    own_fields = getattr(entry.factory, "func", entry.factory).checked_fields
     assert own_fields["loss_fn"] == fields.LOSS
     if "learning_rate" not in own_fields:
       assert own_fields["client"] == fields.CLIENT_RULE
@@ -31,7 +31,7 @@ def test_algorithms_take_a_loss_and_a_rule_or_a_rate():
         checks.check_optimizer,
         checks.check_client_rule,
       )
-    elif choice.factory not in (fo.centralized, fo.local):
+    elif entry.factory not in (fo.centralized, fo.local):
       assert own_fields["learning_rate"].accepts.func is checks.check_rate
 
 

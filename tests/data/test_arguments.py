@@ -9,7 +9,7 @@ from fedjax_opt import ClientData, partition, synthetic
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import femnist, shakespeare, texts, tokenization
 
-FUNCTIONS = [choice.factory for choice in partition.SCHEMES.values()]
+FUNCTIONS = [entry.factory for entry in partition.SCHEMES.values()]
 FUNCTIONS += [synthetic.lasso, synthetic.low_rank, synthetic.heterogeneous]
 FUNCTIONS += [hold_out, ClientData.split, ClientData.split_clients]
 FUNCTIONS += [femnist.load, shakespeare.load, texts.load_tokens]

@@ -14,8 +14,8 @@ PARTS = ("fed_avg_sm", "fed_avg_lm", "fed_avg_lm_z", "fed_avg_slm_z")
 # Names that imply a server rule are FedAvg.
 NAMES = [
   name
-  for name, choice in ALGORITHMS.items()
-  if choice.server_rule is None
+  for name, entry in ALGORITHMS.items()
+  if entry.server_rule is None
   and name not in PARTS
   and name not in jax_problems.OF_OTHER_MODELS
 ]

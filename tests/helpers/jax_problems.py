@@ -39,17 +39,17 @@ class Task:
 
   def algorithm(self, name, *, client, rate, psi, **others):
     """The algorithm of this name, given what any of them may take."""
-    choice = ALGORITHMS[name]
-    arguments = {"client": client} if choice.client_takes == "rule" else {}
-    if choice.client_takes == "rate":
+    entry = ALGORITHMS[name]
+    arguments = {"client": client} if entry.client_takes == "rule" else {}
+    if entry.client_takes == "rate":
       arguments["learning_rate"] = rate
-    if choice.takes("psi"):
+    if entry.takes("psi"):
       arguments["psi"] = psi
-    if choice.takes("features_fn"):
+    if entry.takes("features_fn"):
       arguments["features_fn"] = self.features_fn
-    if "personal" in {p.name for p in choice.hyperparameters}:
+    if "personal" in {p.name for p in entry.hyperparameters}:
       arguments["personal"] = ["bias"]
-    return choice.factory(self.loss_fn, **arguments | others)
+    return entry.factory(self.loss_fn, **arguments | others)
 
   def simulate(self, algorithm, **options):
     """`simulate` from the start of the problem."""

@@ -29,12 +29,12 @@ POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
 @pytest.mark.parametrize("kind", CHOICE_FLAGS)
 def test_every_choice_has_a_name_of_its_own(kind):
   entries = CHOICE_FLAGS[kind].entries
-  for name, choice in entries.items():
-    assert names.name_of(name) == choice.label or choice.label is None
+  for name, entry in entries.items():
+    assert names.name_of(name) == entry.label or entry.label is None
     assert "_" not in names.name_of(name)
     # A label says more than plain words; those of tasks are put together.
-    assert kind == "task" or choice.label != name.replace("_", " ")
-    assert choice.label or kind not in ("algorithm", "client")
+    assert kind == "task" or entry.label != name.replace("_", " ")
+    assert entry.label or kind not in ("algorithm", "client")
   labels = collections.Counter(map(names.name_of, entries))
   assert set(labels.values()) == {1}
 

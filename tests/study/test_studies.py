@@ -228,7 +228,7 @@ def test_nested_each_seed_chooses_by_its_own_score():
     cell.final("test_accuracy"), finals[best, range(len(seeds))]
   )
   assert len(set(best)) > 1  # There was luck.
-  assert sum(len(choice.points) for choice in cell.choices) == len(seeds)
+  assert sum(len(entry.points) for entry in cell.choices) == len(seeds)
   assert cell.is_fresh
   assert cell.sets["test"].size == N
   spread = variance.spread_of(cell, "test_accuracy")

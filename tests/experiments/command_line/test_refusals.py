@@ -15,7 +15,7 @@ from tests.helpers.commands import call
 from tests.helpers.compilations import compilations
 from tests.helpers.tables_of_calls import read_cases
 
-NAMES = {flag: ", ".join(choice.registry) for flag, choice in FLAGS.items()} | {
+NAMES = {flag: ", ".join(entry.registry) for flag, entry in FLAGS.items()} | {
   "penalties": FLAGS["regularizer"].names(lambda entry: entry.is_finite),
   "composite": FLAGS["algorithm"].names(lambda entry: entry.takes("psi")),
 }

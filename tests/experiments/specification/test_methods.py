@@ -79,10 +79,10 @@ def test_flags_of_other_parts(expected):
 def test_factories_are_given_what_their_flags_say(kind, monkeypatch):
   """Each by the name of the argument, also where there is no default."""
   options = {"fraction": 0.25} if kind is FAULT else {}
-  for name, choice in list(kind.registry.items()):
+  for name, entry in list(kind.registry.items()):
     parameters = kind.parameters(name)
-    given = functools.wraps(choice.factory)(lambda **arguments: arguments)
-    told = dataclasses.replace(choice, factory=given)
+    given = functools.wraps(entry.factory)(lambda **arguments: arguments)
+    told = dataclasses.replace(entry, factory=given)
     monkeypatch.setitem(kind.entries, name, told)
     values = {flag: getattr(p, "default", None) or 3 for flag, p in
               parameters.items()}  # fmt: skip
@@ -92,7 +92,7 @@ def test_factories_are_given_what_their_flags_say(kind, monkeypatch):
 
 
 @pytest.mark.parametrize(
-  "algorithm", [n for n, choice in ALGORITHMS.items() if choice.server_rule]
+  "algorithm", [n for n, entry in ALGORITHMS.items() if entry.server_rule]
 )
 def test_an_algorithm_named_after_its_server(algorithm):
   spec = spec_of(f"--algorithm={algorithm}")
@@ -109,7 +109,7 @@ def test_only_numbers_are_tuned():
 
 
 @pytest.mark.parametrize(
-  "algorithm", [n for n, choice in ALGORITHMS.items() if choice.is_exact]
+  "algorithm", [n for n, entry in ALGORITHMS.items() if entry.is_exact]
 )
 def test_without_clients_and_server_there_is_one_rate(algorithm):
   method = method_of(f"--algorithm={algorithm}", "--regularizer=nuclear")
@@ -126,14 +126,14 @@ def arguments_of(monkeypatch):
   """`(name) -> {argument: value}`, what an algorithm's factory is given."""
 
   def arguments_of(name):
-    factory_arguments, choice = {}, ALGORITHMS[name]
+    factory_arguments, entry = {}, ALGORITHMS[name]
 
-    @functools.wraps(choice.factory)  # Its signature says what it takes.
+    @functools.wraps(entry.factory)  # Its signature says what it takes.
     def factory(**arguments):
       factory_arguments.update(arguments)
 
-    choice = dataclasses.replace(choice, factory=factory, hyperparameters=())
-    monkeypatch.setitem(algorithms.ALGORITHMS, name, choice)
+    entry = dataclasses.replace(entry, factory=factory, hyperparameters=())
+    monkeypatch.setitem(algorithms.ALGORITHMS, name, entry)
     return factory_arguments
 
   return arguments_of
@@ -189,9 +189,9 @@ def test_composite_algorithms_get_rates_and_regularizer(arguments_of):
   [
     *(
       f"--algorithm={name} --client=sgd"
-      + " --regularizer=l1" * choice.takes("psi")
-      + " --task=agnews_distilbert --lora_rank=4" * choice.takes("paths")
-      for name, choice in ALGORITHMS.items()
+      + " --regularizer=l1" * entry.takes("psi")
+      + " --task=agnews_distilbert --lora_rank=4" * entry.takes("paths")
+      for name, entry in ALGORITHMS.items()
     ),
     "--algorithm=fed_per --personal=norm/scale,norm/running_var",
     *(f"--client={client}" for client in RULES),
