@@ -33,6 +33,7 @@ class Sampler(NamedTuple):
   Attributes:
     draw: `(key, round, sizes, cohort_size) -> (clients, scale)`: [C] int32
       clients, and [C] float factors of their weights in means, or None for 1.
+      `key` is the round's; other draws of the round fold 1 to 10 into it.
       `sizes` is [M], the examples of each client. The number M stands for an
       empty place of the cohort, which only samplers with `expected` may have.
       Clients must be in [0, M): the compiled program does not notice others.
@@ -361,7 +362,9 @@ def _of_function(function):
 
   def draw(key, round, sizes, cohort_size):
     del sizes, cohort_size
-    drawn = function(key, round)
+    # The engine folds numbers from 1 on. A key of its own keeps what a function
+    # folds or splits apart from the keys of clients.
+    drawn = function(jax.random.fold_in(key, 0), round)
     return drawn if isinstance(drawn, tuple) else (drawn, None)
 
   return Sampler(draw)

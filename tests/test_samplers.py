@@ -12,6 +12,7 @@ from scipy import stats
 
 import fedjax_opt as fo
 from fedjax_opt import samplers
+from fedjax_opt.base import round_key, run_key
 from fedjax_opt.engine.config import Config
 from tests.helpers import jax_problems, refusals
 
@@ -269,6 +270,18 @@ def test_a_function_gets_the_key_and_the_round():
   assert set(offsets) == {1, 2}
   other_seed = cohorts_of(in_turn, rounds=20, seed=1)
   assert np.any(other_seed != cohorts)
+
+
+def test_a_function_has_a_key_of_its_own():
+  """Its keys are not those of clients, which fold a phase and a number."""
+  keys = []
+  own = lambda key, _: keys.append(key) or jnp.arange(3)
+  sampler = samplers.resolve(own, 5, 3)
+  key = round_key(run_key(0), 5)
+  sampler.draw(key, 5, jnp.array(SIZES), 3)
+  folded = [jax.random.fold_in(key, stream) for stream in range(1, 11)]
+  data = lambda key: tuple(jax.random.key_data(key).tolist())
+  assert data(keys[-1]) not in {*map(data, [key, *folded])}
 
 
 def test_a_function_may_give_a_scale():
