@@ -18,6 +18,7 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import cohort, rounds
+from fedjax_opt.engine.traced.mapping import Segment
 from tests.helpers.compilations import compilations
 from tests.helpers.each_algorithm import KINDS, NAMES, TASK, constants_of, make
 from tests.helpers.jax_problems import flat, types_of
@@ -101,7 +102,7 @@ def test_a_traced_round_keeps_shapes_and_types(name, monkeypatch):
     def run(numbers):
       algorithm = make(name, **numbers)
       state = contract.initial_states(algorithm, params, num_clients=5)
-      segment = (jax.random.key(0), data, {}, jnp.int32(0), jnp.int32(2))
+      segment = (jax.random.key(0), data, Segment(), jnp.int32(0), jnp.int32(2))
       return state, rounds.run_rounds(config, algorithm, state, *segment)[0]
 
     numbers = {"learning_rate": 0.3} | constants_of(name)

@@ -24,7 +24,12 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.client_state import Cohorts
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.traced.mapping import computing_order, pad_cohort
+from fedjax_opt.engine.traced.mapping import (
+  Segment,
+  computing_order,
+  pad_cohort,
+)
+from fedjax_opt.engine.traced.worker import Arrival
 
 # The most bytes of examples in a segment: enough for several rounds in one call
 # of the program, and few enough that two segments fit into any memory.
@@ -103,10 +108,10 @@ class Feed:
     self._todo = itertools.pairwise(itertools.chain([done], stops))
     self._read_ahead()
 
-  def shapes_of_segments(self) -> dict[str, Any]:
+  def shapes_of_segments(self) -> Segment:
     """The shapes of the segments that `next_segment` returns."""
     if not self._is_needed:
-      return {}
+      return Segment()
     rounds = np.zeros(self.max_rounds, np.int32)
     draw = functools.partial(_draw_cohorts, self._config)
     arrivals = self._arrivals(rounds)
@@ -122,14 +127,14 @@ class Feed:
 
     return self._config.layout.shapes_of_shards(jax.tree.map(shape, segment))
 
-  def next_segment(self) -> tuple[dict[str, Any], Cohorts | None]:
-    """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if not needed.
+  def next_segment(self) -> tuple[Segment, Cohorts | None]:
+    """The next segment, leaves [D, ...] or [D, seeds, ...].
 
     Returns:
       The segment, on the devices; and its cohorts, on the host.
     """
     if not self._is_needed:
-      return {}, None
+      return Segment(), None
     segment = self._coming.result()
     self._read_ahead()
     return segment
@@ -158,27 +163,31 @@ class Feed:
     make = lambda d: self._of_device(d, draws, computed)
     # Only a message that is used changes what its client keeps.
     nobody = self._config.num_clients
-    clients = draws["clients"]
-    kept = np.where(draws.get("is_taken", True), clients, nobody)
+    clients, kept = draws.clients, draws.clients
+    if draws.arrival is not None and draws.arrival.is_taken is not None:
+      kept = np.where(draws.arrival.is_taken, clients, nobody)
     return self._config.layout.put_shards(make), Cohorts(clients, kept)
 
   def _arrivals(self, rounds):
-    """What the schedule says, leaves [seeds, T, ...]; None without one."""
+    """The segment of the schedule, leaves [seeds, T, ...]; None without one."""
     config = self._config
     if config.clock is None:
       return None
     sizes = np.broadcast_to(
       self._sizes, (len(self._seeds), self._sizes.shape[-1])
     )
-    return config.clock.arrivals(rounds, sizes, config.plan.num_steps)
+    columns = config.clock.arrivals(rounds, sizes, config.plan.num_steps)
+    own = {name: columns.pop(name, None) for name in ("clients", "write_slot")}
+    return Segment(**own, arrival=Arrival(**columns))
 
   def _of_device(self, d, draws, computed):
     """The segment of the d-th device of the client axis."""
-    segment = dict(draws)
+    segment = draws
     if self._population is not None:
       # The clients that `sharding.local_rows` gives this device.
       local = computed[..., d :: self._config.layout.client_devices]
-      segment |= self._read(local)
+      examples, starts = self._read(local)
+      segment = segment._replace(examples=examples, starts=starts)
     return segment if self._config.has_axes else trees.take(segment, 0)
 
   def _read(self, clients):
@@ -201,7 +210,7 @@ class Feed:
         unique, place = np.unique(clients[s, t], return_inverse=True)
         gathered = self._population.gather(unique, self._capacity, out=part)
         starts[s, t] = first + gathered[1][place]
-    return {"examples": examples, "starts": starts}
+    return examples, starts
 
 
 def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
@@ -212,11 +221,10 @@ def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _draw_cohorts(config, seeds, rounds, sizes, arrivals=None):
-  """The input of rounds, leaves [seeds, T, ...]; and cohorts [seeds, T, C'].
+  """The segment, leaves [seeds, T, ...]; and its cohorts [seeds, T, C'].
 
-  The input consists of fields of `RoundData` and `Arrival`: those of the
-  schedule, or `clients` and perhaps `scale`. The cohorts are in the order in
-  which they are computed.
+  The segment is that of the schedule, or has clients and perhaps their scale.
+  The cohorts are in the order in which they are computed.
   """
 
   def of_round(seed, sizes, round, arrivals):
@@ -225,9 +233,8 @@ def _draw_cohorts(config, seeds, rounds, sizes, arrivals=None):
       clients, scale = samplers.draw(
         config.sampler, seed, round, sizes, config.cohort_size
       )
-      draws = {"clients": clients}
-      draws |= {} if scale is None else {"scale": scale}
-    numbers = pad_cohort(config, draws["clients"])
+      draws = Segment(clients, scale)
+    numbers = pad_cohort(config, draws.clients)
     cohort_sizes = sizes.at[numbers].get(mode="fill", fill_value=0)
     order = computing_order(config, cohort_sizes)
     return draws, numbers if order is None else numbers[order]

@@ -26,6 +26,7 @@ from fedjax_opt.engine.traced.grid_programs import (
   SeedInputs,
   SharedInputs,
 )
+from fedjax_opt.engine.traced.mapping import Segment
 
 
 class RunPrograms:
@@ -283,7 +284,7 @@ class RunPrograms:
   def advance(
     self,
     state: RunState,
-    segment_and_cohorts: tuple[dict[str, Any], Any],
+    segment_and_cohorts: tuple[Segment, Any],
     first_round: int,
     stop: int,
   ) -> tuple[RunState, dict[str, Any], dict[str, Any]]:
@@ -373,7 +374,7 @@ class RunPrograms:
     return (
       state.server,
       self._point_inputs._replace(is_active=None),
-      {},
+      Segment(),
       _with_frozen(self._evaluated, state.frozen, self._held_out),
     )
 

@@ -251,6 +251,7 @@ class Runner:
     self._reported = done
     try:
       if self.extra_metrics is not None:
+        # In place: the report has this dictionary already.
         metrics |= functions.checked_extra_metrics(
           self.extra_metrics(report),
           metrics,

@@ -17,6 +17,7 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.arrays import counters, running_statistics, trees
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import rounds
+from fedjax_opt.engine.traced.mapping import Segment
 from fedjax_opt.models import layers
 from fedjax_opt.transforms import aggregators, faults
 from tests.helpers import jax_problems
@@ -171,8 +172,8 @@ def after_two_rounds(algorithm, **options):
   @jax.jit
   def two_rounds(start):
     (server, _), counts, _ = rounds.run_rounds(
-      config, algorithm, start, jax.random.key(0), jax.device_put(FIVE), {},
-      jnp.int32(0), jnp.int32(2),
+      config, algorithm, start, jax.random.key(0), jax.device_put(FIVE),
+      Segment(), jnp.int32(0), jnp.int32(2),
     )  # fmt: skip
     # The one that FedExP evaluates is the mean of two models.
     model = getattr(server, "params", None) or algorithm.params(server)

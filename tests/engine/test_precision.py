@@ -17,6 +17,7 @@ from fedjax_opt.arrays import trees
 from fedjax_opt.datasets import embedded
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import rounds
+from fedjax_opt.engine.traced.mapping import Segment
 from fedjax_opt.engine.traced.precision import computed_loss, local_model
 from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, mirror_step
@@ -45,7 +46,7 @@ def traced_rounds(algorithm, params, data, **options):
   state_before = jax.eval_shape(start, shapes(params))
 
   def run(state, key, data):
-    segment = ({}, jnp.int32(0), jnp.int32(2))
+    segment = (Segment(), jnp.int32(0), jnp.int32(2))
     return rounds.run_rounds(config, algorithm, state, key, data, *segment)[0]
 
   key = jax.random.key(0)

@@ -14,6 +14,7 @@ from fedjax_opt import contract
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import rounds
 from fedjax_opt.engine.traced.cohort import Cohort
+from fedjax_opt.engine.traced.mapping import Segment
 from tests.helpers import jax_problems
 from tests.helpers.refusals import refusal
 
@@ -35,7 +36,7 @@ def test_what_a_large_population_keeps_is_held_once():
   start = lambda: contract.initial_states(algorithm, model, population)
 
   def run(state, key, data):
-    args = (key, data, {}, jnp.int32(0), jnp.int32(9))
+    args = (key, data, Segment(), jnp.int32(0), jnp.int32(9))
     return rounds.run_rounds(config, algorithm, state, *args)
 
   state, key = jax.eval_shape(start), jax.random.key(0)

@@ -184,13 +184,13 @@ class Cohort:
         "cohort_size, client_dropout and samplers that draw only some clients"
       )
 
-  def draws(self) -> dict[str, Any]:
-    """The fields of `RoundData` that say what this cohort has drawn."""
+  def draws(self) -> mapping.Segment:
+    """What this cohort has drawn, without the axis [T]."""
     first = mapping.with_batches(
       self.config, self._round_data, self._clients_of_phase(0)[2]
     )
-    fields = {"clients": self.clients, "first_phase": first}
-    return fields | ({"scale": self._drawn.scale} if self.is_scaled else {})
+    scale = self._drawn.scale if self.is_scaled else None
+    return mapping.Segment(self.clients, scale, first)
 
   def mean(
     self,

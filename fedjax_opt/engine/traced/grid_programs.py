@@ -21,6 +21,7 @@ from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData, unchecked
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import rounds
+from fedjax_opt.engine.traced.mapping import Segment
 
 
 class PointInputs(NamedTuple):
@@ -51,7 +52,7 @@ class SeedInputs(NamedTuple):
   lists: dict[str, Any]
   frozen: Any = None
   seed: Any = None
-  segment: Any = None
+  segment: Segment | None = None
 
 
 class SharedInputs(NamedTuple):
@@ -179,7 +180,7 @@ def evaluation_program(
 
   Returns:
     `(server, points, segment, inputs) -> {name: scalars}`, with the inputs of
-    `rounds_program`; the segment is {}.
+    `rounds_program`; the segment is empty.
   """
 
   def one_point(server, hyperparameters, of_seed, shared):

@@ -55,6 +55,28 @@ class RoundData(NamedTuple):
   versions: Any = None
 
 
+class Segment(NamedTuple):
+  """What is there before some rounds begin: from the host, or drawn ahead.
+
+  The fields are those of `RoundData`, leaves [T, ...]; the examples are those
+  of all T rounds. A field is None if each round has it from elsewhere, or not.
+  """
+
+  clients: jax.Array | None = None
+  scale: jax.Array | None = None
+  first_phase: Client | None = None
+  starts: jax.Array | None = None
+  arrival: Arrival | None = None
+  write_slot: jax.Array | None = None
+  examples: dict[str, jax.Array] | None = None
+
+  def of_round(self, i: jax.Array | int) -> dict[str, Any]:
+    """The fields of `RoundData` that the i-th round has from here."""
+    own = trees.take(self._replace(examples=None), i)._asdict()
+    own["examples"] = self.examples
+    return {name: value for name, value in own.items() if value is not None}
+
+
 def visit_in_chunks(
   config: Config,
   round_data: RoundData,

@@ -19,9 +19,8 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.traced import versions
 from fedjax_opt.engine.traced.cohort import Cohort
-from fedjax_opt.engine.traced.mapping import RoundData
+from fedjax_opt.engine.traced.mapping import RoundData, Segment
 from fedjax_opt.engine.traced.replies import NO_ROW, Reply
-from fedjax_opt.engine.traced.worker import Arrival
 from fedjax_opt.transforms import messages
 
 
@@ -31,7 +30,7 @@ def run_rounds(
   state: tuple[State, Any],
   key: jax.Array,
   data: ClientData,
-  segment: dict[str, Any],
+  segment: Segment,
   first_round: jax.Array,
   num_rounds: jax.Array,
   secret_key: jax.Array | None = None,
@@ -47,8 +46,7 @@ def run_rounds(
       the cohort, leaves [C, ...].
     key: [] random key of the run.
     data: the clients in memory; of clients on disk only `sizes`.
-    segment: the input that the host gives for these rounds, see `engine.feed`;
-      leaves [T, ...]; {} if there is none.
+    segment: the input that the host gives for these rounds, see `engine.feed`.
     first_round: [] int32.
     num_rounds: [] int32, traced, at most T = `config.segment_rounds`, so that
       one compiled program serves every segment of a run.
@@ -59,7 +57,8 @@ def run_rounds(
     The state, counters {name: [8]}, and traces {name: [T, C, ...]}.
   """
 
-  segment = segment or _drawn_ahead(config, key, data, first_round)
+  if segment.clients is None:
+    segment = _drawn_ahead(config, key, data, first_round)
 
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
@@ -103,10 +102,10 @@ _MOST_AHEAD = 1 << 22
 
 
 def _drawn_ahead(config, key, data, first_round):
-  """What the cohorts of a segment draw, see `Cohort.draws`; leaves [T, ...].
+  """The segment of what its cohorts draw, see `Cohort.draws`.
 
   A round in the loop then has about ten kernels fewer, each of which a GPU
-  takes some microseconds to start. It is {} on a processor, where this only
+  takes some microseconds to start. It is empty on a processor, where this only
   compiles for longer; if the draws are many; and if clients are not computed
   all at once.
   """
@@ -117,29 +116,21 @@ def _drawn_ahead(config, key, data, first_round):
     layout.client_devices == 1 and config.client_chunk == config.cohort_size
   )
   if target.platform() == "cpu" or num_drawn > _MOST_AHEAD or not is_at_once:
-    return {}
+    return Segment()
 
   def of_round(round):
-    return Cohort(config, key, round, _data_of_round(data, {}, 0, None)).draws()
+    round_data = _data_of_round(data, Segment(), 0, None)
+    return Cohort(config, key, round, round_data).draws()
 
   return jax.vmap(of_round)(first_round + jnp.arange(config.segment_rounds))
 
 
 def _data_of_round(data, segment, i, client_state):
   """The data of the i-th round of a segment."""
-  columns = {
-    name: leaf if name == "examples" else trees.take(leaf, i)
-    for name, leaf in segment.items()
-  }
-  data_fields = {
-    "examples": data.examples,
-    "sizes": data.sizes,
-    "indices": data.indices,
-    "client_state": client_state,
-  }
-  arrival = {n: columns.pop(n) for n in Arrival._fields if n in columns}
-  data_fields["arrival"] = Arrival(**arrival) if arrival else None
-  return RoundData(**data_fields | columns)
+  in_memory = RoundData(
+    data.examples, data.sizes, data.indices, client_state=client_state
+  )
+  return in_memory._replace(**segment.of_round(i))
 
 
 def _one_round(config, algorithm, server, keys, round, round_data):
