@@ -287,7 +287,8 @@ def _draws(task: Task) -> bool:
   batch = {name: values[:1] for name, values in pool.items()}
   rng = jax.eval_shape(jax.random.key, 0)
   params = jax.eval_shape(task.init, rng)
-  traced = jax.make_jaxpr(task.loss_fn)(params, batch, rng)
+  with jax.disable_jit():  # A jitted function takes a key that it may ignore.
+    traced = jax.make_jaxpr(task.loss_fn)(params, batch, rng)
   key = traced.jaxpr.invars[-1]
   return any(key in equation.invars for equation in traced.eqns)
 

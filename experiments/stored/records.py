@@ -35,7 +35,7 @@ class RecordedParts(NamedTuple):
   Attributes:
     metrics: their names; metrics that a run does not have are left out.
     last: how many of the last evaluated rounds; None for the whole curve.
-    arrays: other arrays, by name, such as step sizes.
+    arrays: other arrays [S, ...], by name, such as step sizes.
   """
 
   metrics: Sequence[str]
@@ -66,7 +66,7 @@ class Record:
       `LIMITED`, if its clients limited defaults.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
-    arrays: other arrays that were kept.
+    arrays: other arrays that were kept. {name: [S, ...]}
   """
 
   arguments: tuple[str, ...]
@@ -77,10 +77,13 @@ class Record:
   arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   def take(self, rows: Sequence[int]) -> "Record":
-    """The record of some points; arrays stay as they are."""
+    """The record of some points."""
     points = [self.points[row] for row in rows]
     history = self.history.take(rows)
-    return dataclasses.replace(self, points=points, history=history)
+    arrays = {name: values[rows] for name, values in self.arrays.items()}
+    return dataclasses.replace(
+      self, points=points, history=history, arrays=arrays
+    )
 
   def with_metrics(self, metrics: Mapping[str, np.ndarray]) -> "Record":
     """The record with other metrics, at the same rounds."""

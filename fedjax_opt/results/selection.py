@@ -23,7 +23,8 @@ class Setting(NamedTuple):
 
   Attributes:
     hyperparameters: by name, without the seed.
-    points: indices of the grid points, one for each seed.
+    points: indices of the grid points, one for each seed, in the order of the
+      seeds, so that points of two settings are paired by their places.
   """
 
   hyperparameters: dict[str, Any]
@@ -38,6 +39,8 @@ def group_by_seed(points: Sequence[Point]) -> list[Setting]:
     setting = {name: value for name, value in point.items() if name != "seed"}
     key = repr(sorted(setting.items()))
     settings.setdefault(key, Setting(setting, [])).points.append(index)
+  for setting in settings.values():
+    setting.points.sort(key=lambda index: points[index].get("seed", 0))
   return list(settings.values())
 
 

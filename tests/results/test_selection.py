@@ -89,3 +89,12 @@ def test_by_default_the_name_of_a_metric_says_its_direction():
   names = ("validation_loss", "test_accuracy", "mine")
   ways = [Criterion(name).direction for name in names]
   assert ways == ["min", "max", "max"]
+
+
+def test_points_of_a_setting_are_in_the_order_of_the_seeds():
+  """Whatever the order of a grid: settings are paired by place."""
+  seeds_of = {0.1: (2, 0, 1), 0.5: (1, 2, 0)}
+  points = [{"lr": lr, "seed": s} for lr in (0.5, 0.1) for s in seeds_of[lr]]
+  first, second = selection.group_by_seed(points)
+  assert (first.hyperparameters, first.points) == ({"lr": 0.5}, [2, 0, 1])
+  assert (second.hyperparameters, second.points) == ({"lr": 0.1}, [4, 5, 3])
