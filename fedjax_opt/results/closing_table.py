@@ -112,10 +112,11 @@ def _columns(
       add(name, name)
       break
   add(metric, metric)
+  best = [_best(history, row.points, metric) for row in rows]
+  columns["its best (round)"] = best
   for name in history.metrics:  # Metrics that were asked for, such as scores.
     if name.startswith("test_") and name not in (*columns, "test_loss"):
       add(name, name)
-  columns["best (round)"] = [_best(history, row.points, metric) for row in rows]
   if "train_worst_decile_accuracy" in history.metrics:
     add("train_worst_decile_accuracy", "worst decile (train)")
   return columns

@@ -70,11 +70,11 @@ def table(history, points=POINTS, criterion=Criterion()):  # noqa: B008
 def test_one_row_for_each_point():
   assert table(two_points()) == (
     "after round 20:\n"
-    "   client_lr  test_accuracy  best (round)  worst decile (train)"
+    "   client_lr  test_accuracy  its best (round)  worst decile (train)"
     "  status\n"
-    "*        0.1        66.67 %  66.67 % (20)               20.00 %"
+    "*        0.1        66.67 %      66.67 % (20)               20.00 %"
     "  ok\n"
-    "           1              -  25.00 % (10)                     -"
+    "           1              -      25.00 % (10)                     -"
     "  diverged at 20\n"
     "* selected: highest test_accuracy (last)\n"
     "the best client_lr, 0.1, is the smallest that was tried; a better one may "
@@ -123,7 +123,7 @@ def test_the_best_ten_of_many():
 def test_other_criteria():
   history = at_five(test_loss=[0.5, 0.25], f1=[0.5, 1])
   text = table(history, criterion=Criterion("test_loss", "min"))
-  assert "*          1       0.25      0.25 (5)  ok" in text
+  assert "*          1       0.25          0.25 (5)  ok" in text
   # It is shown besides accuracy.
   criterion = Criterion("train_loss", "min", "best")
   header = table(two_points(), criterion=criterion).splitlines()[1]
