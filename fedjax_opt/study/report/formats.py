@@ -23,7 +23,7 @@ from fedjax_opt.study.report.study_tables import (
 )
 from fedjax_opt.study.study_cells import StudyCells
 from fedjax_opt.study.tuning import num_near_ties
-from fedjax_opt.study.verdicts import BEST, Verdict
+from fedjax_opt.study.verdicts import BEST, WORSE, Verdict
 from fedjax_opt.study.words import all_digits
 
 # In LaTeX: the most columns beside the names in a column of a paper, and the
@@ -82,12 +82,14 @@ def _in_csv(value: Any) -> Any:
 
 
 def lines(table: ReportTable) -> list[str]:
-  """The table as lines of a terminal; the best has a star."""
+  """The table as lines of a terminal; a star marks the best."""
   columns = [
     [name, *(_plain(row[i]) for row in table.rows)]
     for i, name in enumerate(table.header)
   ]
   notes = [note.replace("Bold:", "*") for note in table.notes]
+  verdicts = {entry.verdict for row in table.rows for entry in row}
+  notes += ["No mark: worse than the best."] * (WORSE in verdicts)
   rows = aligned(columns, [i for i, left in enumerate(table.left) if left])
   return [table.caption, "", *rows, "", *notes]
 
