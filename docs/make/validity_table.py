@@ -384,8 +384,8 @@ def head() -> str:
 Made by `python docs/make/validity_table.py`, which runs all of it in float64.
 
 - **Its loop**: the linked test compares the method with a plain loop written
-  from its box. Both agree to 1e-10, with unequal clients and, where the method
-  takes them, partial cohorts.
+  from its paper's pseudocode. Both agree to 1e-10, with unequal clients and,
+  where the method takes them, partial cohorts.
 - **FedAvg at**: at this setting the method must equal FedAvg, and does, to
   {EQUAL:g}.
 - **Quadratics**: {CLIENTS} clients have strongly convex quadratics with
