@@ -215,7 +215,7 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     clients.set(linewidth=3, zorder=2.9)
     average.set(linestyle="--", zorder=3.1)
     server.set(linestyle=(0, (1, 1.5)), linewidth=1.8)
-  word = "Data set" if shared else "Density,"
+  word = "Density, data set" if shared else "Density,"
   for axes in figure.axes:
     # Nothing is outside of these axes.
     for mark in (*axes.lines[len(_KINDS) :], *axes.texts):
@@ -233,7 +233,7 @@ def _draw(rows: dict[str, dict[str, Record]], shared: str = "") -> Any:
     axes.set_ylabel(f"{word} {axes.get_title()}" * place.is_first_col())
     name = method.replace(", ", ",\n")  # Narrow on phones.
     axes.title.set_text(name * place.is_first_row())
-  title = f"Density, {shared}: {title}" if shared else title
+  title = f"{shared}: {title}" if shared else title
   entries = dict(zip(_KINDS, handles, strict=True))
   with frame.in_style():
     panels.add_legend(figure, entries, figure.get_figwidth(), title)

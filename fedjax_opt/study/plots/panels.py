@@ -81,13 +81,16 @@ def by_condition(
   return panels
 
 
-def num_columns(labels: Sequence[str], width: float) -> int:
+def num_columns(
+  labels: Sequence[str], width: float, has_long_lines: bool = False
+) -> int:
   """The number of legend columns that fit into `width` inches."""
+  of_line = 11 if has_long_lines else 8  # In characters, with the space.
   characters = _CHARACTERS_PER_INCH * width
   for columns in range(min(len(labels), 6), 1, -1):
     # matplotlib fills a legend column by column, the longer columns first.
     filled = np.array_split(np.asarray(labels), columns)
-    if sum(max(map(len, column)) + 8 for column in filled) <= characters:
+    if sum(max(map(len, column)) + of_line for column in filled) <= characters:
       # Columns are no longer than needed, such as 4 and 3 entries, and as few
       # as that length allows.
       return -(-len(labels) // -(-len(labels) // columns))
@@ -110,14 +113,16 @@ def add_legend(
     title: the legend's title.
     place: "lower" or "upper".
   """
+  # A short line would show no gap between its dashes, beside its marker.
+  has_dashes = any(e.get_linestyle() in ("--", ":") for e in entries.values())
   figure.legend(
     list(entries.values()),
     list(entries),
     title=title,
     loc=f"outside {place} center",
-    ncols=num_columns(list(entries), width),
+    ncols=num_columns(list(entries), width, has_dashes),
     columnspacing=1.4,
-    handlelength=1.8,
+    handlelength=3 if has_dashes else 1.8,
   )
 
 
