@@ -39,7 +39,9 @@ def same_everywhere(cell, _):
   for metric in _METRICS.split():
     record.history.metrics[metric] = record.history.metrics["test_accuracy"]
   names = ("step_size", "smoothness_step", "growth_step")
-  record.arrays.update({name: np.ones((2, 4, 2)) for name in names})
+  record.arrays.update(
+    {name: np.ones((len(record.points), 4, 2)) for name in names}
+  )
   return record
 
 
