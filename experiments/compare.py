@@ -192,11 +192,13 @@ def _announced(planned: Sequence[PlannedCell]) -> str:
   """The line before the first cell."""
   methods = {cell.method for cell in planned}
   conditions = {condition_label(cell.condition) for cell in planned}
-  cells = f"each of {len(planned)} cells" if len(planned) > 1 else "the cell"
+  cells = counted(len(planned), "cell")
+  if len(planned) > 1:
+    cells += ", each a method under a condition"
   return (
     f"{counted(len(methods), 'method')}, "
-    f"{counted(len(conditions), 'condition')}: a line follows when {cells} is "
-    "done"
+    f"{counted(len(conditions), 'condition')}: {cells}; a line follows when "
+    f"{'one' if len(planned) > 1 else 'it'} is done"
   )
 
 
