@@ -278,7 +278,10 @@ def _values_text(name: str, values: Sequence[str]) -> str:
     return words.listed([*map(name_of, values)])
   if any("," in value for value in values):
     label = name_of(name)
-    return f"other {label}s" if label.endswith("rate") else f"other {label}"
+    if not label.endswith("rate"):
+      return f"other {label}"
+    tried = sorted(float(x) for value in values for x in value.split(","))
+    return f"{label}s {format_value(tried[0])} to {format_value(tried[-1])}"
   text = words.listed(values, "or")
   phrase = _PHRASES.get(name) if len(values) == 1 else None
   if phrase := _PHRASES.get(f"{name} {text}", phrase):
