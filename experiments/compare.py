@@ -211,7 +211,7 @@ def _say(place: str, planned: PlannedCell, cell: Cell) -> None:
     outcome = "every setting diverged"
   elif planned.grid:
     chosen = {flag: cell.chosen[flag] for flag in planned.grid}
-    word = "mostly" if planned.design.is_nested else "chosen"
+    word = "mostly" if len(cell.choices) > 1 else "chosen"
     outcome = f"{word} {setting_label(chosen)}"
     if cell.num_collapsed:
       outcome += f", {cell.num_collapsed} of {cell.budget} settings collapsed"

@@ -41,6 +41,12 @@ def table(request: Request) -> list[str]:
     "differences, as measured. found: the smallest difference that the stored "
     f"seeds find in {of_all}."
   )
+  if num_even := num_pairs - len(rows):
+    verb = "has" if num_even == 1 else "have"
+    caption += (
+      f" {counted(num_even, 'pair')} {verb} the same difference at all seeds, "
+      "so no number."
+    )
   num_names = len(rows[0]) - len(("sd", "found", "seeds", "alone"))
   *lines, _ = formats.lines(ReportTable(rows, num_names, caption=caption))
   return lines

@@ -157,8 +157,8 @@ def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
 
 def _damaged(name: str, problem: str) -> ValueError:
   return ValueError(
-    f"{name} {problem}; restore it, run again in another folder, or remove "
-    f"{DIGESTS_FILE} to read all as it is"
+    f"{name} {problem}; restore it, remove the folder to run it again, or "
+    f"remove {DIGESTS_FILE} to read all as it is"
   )
 
 

@@ -15,6 +15,8 @@ from fedjax_opt.study.words import NOTHING
 _SHORT_INTERVAL = 0.01
 # Shares below this are 0.
 _SMALLEST_SHARE = 1e-12
+# From this size on, a value has four digits and a power of ten.
+_LONGEST = 1e9
 # Decimals that a number may have more than the others.
 _MORE_DECIMALS = 5
 
@@ -40,7 +42,7 @@ class NumberFormat(NamedTuple):
       return "0"
     if is_accuracy(self.metric):
       return f"{100 * value:z.{1 if self.decimals is None else self.decimals}f}"
-    if self.decimals is not None:
+    if self.decimals is not None and abs(value) < _LONGEST:
       return f"{value:z.{self.decimals}f}"
     text = f"{value:#.4g}"
     return format_number(float(text)) if "e" in text else text.rstrip(".")

@@ -1,6 +1,7 @@
 """Studies that run: what they leave, what they find again, what they choose."""
 
 import copy
+import dataclasses
 import re
 import shutil
 import signal
@@ -17,6 +18,7 @@ from experiments.studies import cell_runs, existing_runs
 from experiments.studies.request import read_request
 from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
+from tests.helpers import studies
 from tests.helpers.commands import call, rows_of
 
 # Clients of one size: all conditions have one program.
@@ -184,6 +186,21 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   (new_path,) = set(after) - set(before)
   assert "-1x3-" in str(new_path)
   assert {int(row["seeds"]) for row in table_of(copied)} == {3}
+
+
+@pytest.mark.parametrize(
+  ("rates", "said"), [((1, 1, 1), "chosen"), ((1, 0.1, 1), "mostly")]
+)
+def test_a_line_says_whether_all_seeds_chose_alike(rates, said, capsys):
+  cell = studies.cell("a", [0.5] * 3, tried={0.1: [0.4] * 3, 1: [0.5] * 3})
+  points = [{"client_lr": x, "seed": s} for s, x in enumerate(rates)]
+  runs = cell.report_runs._replace(points=points)
+  cell = dataclasses.replace(cell, report_runs=runs, is_nested=True)
+  planned = types.SimpleNamespace(
+    grid=["client_lr"], design=types.SimpleNamespace(is_nested=True)
+  )
+  compare._say("[1/1]", planned, cell)
+  assert f"a: {said} client learning rate 1 (" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import html.parser
+import itertools
 import os
 import re
 import shutil
@@ -102,6 +103,21 @@ def test_the_page_needs_no_other_file(plain):
     assert base64.b64decode(data)[:8] == b"\x89PNG\r\n\x1a\n"
   for link in page.links:
     assert (path.parent / link).is_file(), link
+
+
+@pytest.mark.usefixtures("fast")
+def test_where_all_diverged_nothing_was_chosen_and_nothing_ran_again(tmp_path):
+  lines = cell("a", [], tried={0.1: [NAN], 1.0: [NAN]})
+  grid = studies.grid(*itertools.product([0.1, 1.0], repeat=2))
+  runs = grid.tuning_runs._replace(history=studies.history([NAN] * 4))
+  grid = dataclasses.replace(
+    grid, method="b", tuning_runs=runs, report_runs=None
+  )
+  _, text = read(study(lines, grid).write(tmp_path))
+  for true in ("Every method diverged", "A cross marks", "Lighter is better"):
+    assert true in text
+  for untrue in ("ran again", "A ring marks", "outlined", "– seeds"):
+    assert untrue not in text
 
 
 def test_lines_of_commands_break_between_words():

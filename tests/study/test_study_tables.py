@@ -50,6 +50,15 @@ def test_claims_agree_with_tables():
       assert f"best with {mean} % (95 % interval {ends})" in answer
 
 
+def test_every_verdict_has_the_mark_that_the_notes_explain():
+  finals = {"best": [0.9, 0.91], "tied": [0.9, 0.9], "lost": [0.1, 0.1]}
+  table = tables.main_table(study(*[studies.cell(*x) for x in finals.items()]))
+  markdown, latex = formats.markdown(table), formats.latex(table)
+  for place, in_latex in (("†", r"$\dagger$"), ("§", r"\S{}")):
+    assert markdown.count(place) == 2  # In the row, and in the note.
+    assert latex.count(in_latex) == 2
+
+
 CLASSES = ["{article}", "[twocolumn]{article}", "{IEEEtran}"]
 
 

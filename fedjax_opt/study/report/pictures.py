@@ -279,14 +279,16 @@ def _sensitivity(
   panels = album.panels(of_cell, cells)
   numbers = [len(cell.tuning_runs.seeds) for cell in cells]
   facts = drawing.about_curves(metric, panels, numbers, by_value=True)
+  chosen = album.panels(lambda cell: cell.chosen.get(name), cells)
+  facts |= {"criterion": criterion, "hyperparameter": name, "chosen": chosen}
   return album.picture(
     "sensitivity",
     panels,
-    facts | {"criterion": criterion, "hyperparameter": name},
+    facts,
     f"sensitivity_{name}",
     metric=metric,
     x_name=drawing.in_picture(name),
-    chosen=album.panels(lambda cell: cell.chosen.get(name), cells) or None,
+    chosen=chosen or None,
   )
 
 
@@ -299,7 +301,8 @@ def _heat_maps(
     (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
   )
   axes = [f"{name_of(row)} and {name_of(column)}" for row, column in pairs]
-  facts = {"criterion": criterion, "axes": axes}
+  chosen = [g.chosen for p in grids.values() for g in p.values() if g.chosen]
+  facts = {"criterion": criterion, "axes": axes, "chosen": chosen}
   if grids:
     metric = criterion.metric
     yield album.picture("heat_maps", grids, facts, metric=metric)

@@ -16,7 +16,8 @@ def test_pairs_of_a_file_may_have_any_labels_and_any_spread(tmp_path):
     'method,other,sd,seeds\n1,NA,0.02,5\n"a, x",c,225431,5\nb,c,,5\nc,d,,1\n'
   )
   study_request = asked("--seeds_needed=0.01", f"--output_dir={tmp_path}")
-  *_, unstable, row = seeds_needed.table(study_request)
+  caption, *_, unstable, row = seeds_needed.table(study_request)
+  assert "1 pair has the same difference at all seeds" in caption
   assert unstable.startswith("“a, x” and c ")
   assert unstable.endswith("  more than 1,000,000  more than 1,000,000")
   assert row.startswith("1 and NA ")
