@@ -41,11 +41,16 @@ ended the run.
 
 from collections.abc import Sequence
 
+import jax
+
 from experiments import start_of_run
 from experiments.command_line import exits, parser
 from experiments.processes import command, failures, hosts
 from experiments.single_run import execution
 from experiments.specification.resolve import resolve
+
+# What JAX raises, in one place or another, if another process has ended.
+_OF_LOSS = (jax.errors.JaxRuntimeError, ValueError, OSError)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         spec = resolve(flag_values)
       return execution.perform(spec, signals, started)
   except Exception as error:
-    if hosts.is_loss(error):
+    if isinstance(error, _OF_LOSS) and hosts.is_loss(error):
       return hosts.exit_as_lost(str(error))
     # A defect is raised: its whole traceback is shown.
     if not failures.is_refusal(error):
